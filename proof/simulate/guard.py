@@ -86,10 +86,19 @@ class WriteGuard:
                     self._find(f"job {args[0].id} stored a step, and is still suspected")
             case "jobs.settle", list():
                 self._saw_outcomes(args[0], answer, changed)
+            case "jobs.requeue_unknown", int():
+                for id in changed:
+                    if self._before[id].incarnation != args[2]:
+                        self._find(f"{args[0]} requeued job {id}, which another one had claimed")
             case "maintenance.promote_due", int():
                 self._saw_promotion(args[1], answer, changed)
             case "maintenance.take_over_expired", list():
-                self._saw_take_over(args[1], answer)
+                self._saw_take_over(answer)
+                if len(answer) < args[1]:
+                    self._check_leases()
+            case "maintenance.take_over_former", list():
+                self._saw_take_over(answer)
+                self._check_former(args, answer)
             case "maintenance.expire_deadlines", list():
                 self._saw_deadlines(args[1], len(answer), changed)
             case "maintenance.prune_jobs", _:
@@ -177,8 +186,7 @@ class WriteGuard:
                 if job.status is Status.SCHEDULED and job.ready_at <= now:
                     self._find(f"job {job.id} is due, and was not made waiting")
 
-    def _saw_take_over(self, limit: int, taken: Sequence[TakenOver]) -> None:
-        now = self._now()
+    def _saw_take_over(self, taken: Sequence[TakenOver]) -> None:
         for each in taken:
             before, after = self._before[each.id], self._state.jobs[each.id]
             if after.failures != before.failures or after.crashes != before.crashes + 1:
@@ -190,10 +198,27 @@ class WriteGuard:
             wanted = (was.crashes + 1, was.alone + counts_alone)
             if before.status is Status.ACTIVE and (found.crashes, found.alone) != wanted:
                 self._find(f"job {each.id} is suspected by {found} after a takeover, not {wanted}")
+
+    def _check_leases(self) -> None:
+        now = self._now()
+        for job in self._state.jobs.values():
+            if job.status in CLAIMED and job.lease_until is not None and job.lease_until <= now:
+                self._find(f"the lease of job {job.id} ran out, and it was not taken over")
+
+    def _check_former(self, args: tuple[Any, ...], taken: Sequence[TakenOver]) -> None:
+        namespace, worker, incarnation, limit = args
+
+        def is_former(job: StoredJob) -> bool:
+            is_of_worker = job.worker == worker and job.namespace == namespace
+            return is_of_worker and job.incarnation not in (None, incarnation)
+
+        for each in taken:
+            if not is_former(self._before[each.id]):
+                self._find(f"job {each.id} was taken over by {worker}, which had not claimed it")
         if len(taken) < limit:
             for job in self._state.jobs.values():
-                if job.status in CLAIMED and job.lease_until is not None and job.lease_until <= now:
-                    self._find(f"the lease of job {job.id} ran out, and it was not taken over")
+                if job.status in CLAIMED and is_former(job):
+                    self._find(f"{worker} started again, and left its job {job.id}")
 
     def _saw_deadlines(self, limit: int, count: int, changed: Sequence[JobId]) -> None:
         now = self._now()
@@ -236,7 +261,9 @@ def claim_violations(
         beside = [
             each.id
             for each in state.jobs.values()
-            if each.worker == job.worker and each.status in CLAIMED and each.id != job.id
+            if each.status in CLAIMED
+            and each.id != job.id
+            and (each.worker, each.incarnation) == (job.worker, job.incarnation)
         ]
         if request.is_alone and job.suspicion.crashes and beside:
             yield f"job {job.id} was claimed alone, and its worker has {beside}"
@@ -384,7 +411,10 @@ class CallGuard:
             case "jobs.renew", Renewal():
                 self._saw_renewal(args[1], args[2], answer)
             case "maintenance.take_over_expired", list():
-                self._saw_take_over(answer)
+                self._check_epochs(answer)
+                self._check_expired(answer)
+            case "maintenance.take_over_former", list():
+                self._check_epochs(answer)
             case "maintenance.bound_times", int():
                 self._saw_bound_times()
             case "jobs.insert", list():
@@ -482,11 +512,14 @@ class CallGuard:
             if job is not None and job.lease_until is not None:
                 self._leases[id] = min(until, job.lease_until)
 
-    def _saw_take_over(self, taken: list[TakenOver]) -> None:
+    def _check_expired(self, taken: list[TakenOver]) -> None:
         for each in taken:
             until = self._leases.get(each.id)
             if until is not None and until > self._now():
                 self._find(f"job {each.id} was taken over before its lease ran out")
+
+    def _check_epochs(self, taken: list[TakenOver]) -> None:
+        for each in taken:
             if self._state.jobs[each.id].epoch <= self._epochs.get(each.id, 0):
                 self._find(f"job {each.id} was taken over, and its claim is still current")
 
@@ -564,7 +597,7 @@ def _told(name: str, args: tuple[Any, ...], answer: Any) -> str:
             return f"{name}: {', '.join(short(each.id) for each in answer)}"
         case "runs.submit", _:
             return f"{name}: {args[0].id} of {args[0].flow}, new: {answer.is_new}"
-        case "maintenance.take_over_expired", list():
+        case "maintenance.take_over_expired" | "maintenance.take_over_former", list():
             return f"{name}: {', '.join(short(each.id) for each in answer) or 'nothing'}"
         case "maintenance.due_waits", list():
             told = ", ".join(f"{each.run}/{each.key}" for each in answer)

@@ -7,7 +7,7 @@ import random
 from typing import Any
 
 from perdure.client.client import AsyncClient
-from perdure.errors import PerdureError, StoreError
+from perdure.errors import PerdureError, StoreError, WorkerSuperseded
 from perdure.model.job import FINISHED, Status
 from perdure.model.run import ENDED, WaitType
 from perdure.worker.events import AttemptRequeued
@@ -24,6 +24,8 @@ STROKES = ("crash", "crash", "freeze", "freeze", "freeze one", "slow", "stop", "
 CLOCK_SECONDS = 7_200.0
 PRUNING = 0.25
 """The probability of minimal retention."""
+RESTARTS, TWINS = 0.3, 0.05
+"""The probability that a worker starts under the id of one that has ended, or of a live one."""
 RELIEF = 20
 """Concurrency of relief workers."""
 
@@ -63,6 +65,8 @@ class SimulatedWorker:
             await self.worker.serve()
         except StoreError:
             self._world.trace("worker could not start")
+        except WorkerSuperseded:
+            self._world.trace("worker superseded")
         except Exception as error:
             self._world.find(f"worker {self.name} died of {type(error).__name__}: {error}")
         else:
@@ -74,6 +78,7 @@ class WorkerPool:
 
     def __init__(self, world: World) -> None:
         draw = self._draw = random.Random(f"{world.seed} nemesis")
+        self._naming = random.Random(f"{world.seed} names")
         self._world = world
         self._count = 0
         self._size = draw.randint(1, 4)
@@ -106,10 +111,16 @@ class WorkerPool:
                 self._strike()
 
     def start(self) -> None:
-        """Start another worker."""
+        """Start another worker, under a new id or one that was used before."""
         self._count += 1
-        worker = SimulatedWorker(self._world, f"worker-{self._count}", self.settings)
-        self.workers.append(worker)
+        name, draw = f"worker-{self._count}", self._naming.random()
+        alive = {each.name for each in self._alive}
+        ended = [each.name for each in self.workers if each.name not in alive]
+        if draw < TWINS and alive:
+            name = self._naming.choice(sorted(alive))
+        elif draw < TWINS + RESTARTS and ended:
+            name = self._naming.choice(ended)
+        self.workers.append(SimulatedWorker(self._world, name, self.settings))
 
     def relieve(self) -> None:
         """End all faults, and start relief workers."""

@@ -349,8 +349,22 @@ SQLITE = (
     Mutant(
         "register_worker",
         "a heartbeat counts as a start",
-        "SET namespace = excluded.namespace",
-        "SET started_at = excluded.started_at",
+        "CASE WHEN :starts THEN excluded.started_at ELSE started_at END",
+        "excluded.started_at",
+        "maintenance",
+    ),
+    Mutant(
+        "former_claims",
+        "claims in another namespace are taken over",
+        "\n  AND job.namespace = :namespace",
+        "",
+        "leases",
+    ),
+    Mutant(
+        "remove_worker",
+        "signing off, a worker removes its successor",
+        "\n  AND incarnation IS :incarnation",
+        "",
         "maintenance",
     ),
     Mutant(
@@ -920,6 +934,27 @@ POSTGRES = (
     ),
     Mutant(
         "requeue_unknown",
+        "what another worker with the same id claimed is requeued",
+        "\n  AND incarnation IS NOT DISTINCT FROM $4::bigint",
+        "",
+        "leases",
+    ),
+    Mutant(
+        "former_claims",
+        "claims without an incarnation are taken over",
+        "incarnation <> $4",
+        "incarnation IS DISTINCT FROM $4",
+        "leases",
+    ),
+    Mutant(
+        "register_worker",
+        "a worker that was replaced replaces its successor",
+        "\nWHERE :starts\n   OR known.incarnation IS NOT DISTINCT FROM excluded.incarnation",
+        "",
+        "maintenance",
+    ),
+    Mutant(
+        "requeue_unknown",
         "a requeued job has used up an attempt",
         "attempt - CASE status WHEN 'active' THEN 1 ELSE 0 END",
         "attempt",
@@ -990,14 +1025,14 @@ POSTGRES = (
         "maintenance",
     ),
     Mutant(
-        "take_over_expired",
+        "take_over",
         "crashes are not counted",
         "crashes       = crashes + 1",
         "crashes       = crashes",
         "leases",
     ),
     Mutant(
-        "take_over_expired",
+        "take_over",
         "suspects wait among the other jobs",
         "    partition_key = taken.partition_key,\n",
         "",
@@ -1018,7 +1053,7 @@ POSTGRES = (
         "runs",
     ),
     Mutant(
-        "take_over_expired",
+        "take_over",
         "who lost a claim may still write",
         "    epoch         = epoch + 1,\n",
         "",

@@ -72,3 +72,8 @@ class _Ids:
 
 
 new_id = _Ids().next
+
+
+def new_incarnation() -> int:
+    """48 random bits: every program that reads JSON can represent it."""
+    return int.from_bytes(os.urandom(6))

@@ -531,6 +531,17 @@ class ClaimLost(Conflict):
     epoch: int
 
 
+class WorkerSuperseded(Conflict):
+    """Another worker with the same id was started; this one lost its claims and has stopped."""
+
+    CODE = declare(
+        "worker.superseded",
+        "worker {worker} was superseded: another worker with the same id was started",
+        "Give each running worker an id of its own",
+    )
+    worker: str
+
+
 class JobBelongsToRun(Conflict):
     """A job that executes a node of a run is controlled through the run."""
 

@@ -101,6 +101,7 @@ from perdure.errors import (
     UnknownNodeType as UnknownNodeType,
     UnknownTask as UnknownTask,
     WaitTimedOut as WaitTimedOut,
+    WorkerSuperseded as WorkerSuperseded,
 )
 from perdure.flows.builder import Flow as Flow
 from perdure.flows.built import BuiltFlow as BuiltFlow

@@ -20,8 +20,10 @@ import pytest
 from perdure import CONTEXT, Client, Context, Failure, Flow, RunFailed, task
 from perdure.cli import logs
 from perdure.cli.logs import JsonLines, PlainLines, fields_of, log_supervisor, set_up_logs
+from perdure.cli.output import ExitCode
 from perdure.flows.built import BuiltFlow
 from perdure.worker import events, supervisor
+from perdure.worker.isolation import EXIT_BODY_RUNS, EXIT_SUPERSEDED
 from tests.cli import sample_flows
 from tests.cli import sample_tasks as sample
 from tests.cli.harness import PATIENCE_SECONDS, WorkerProcess, killed_at_the_end, run_cli
@@ -58,6 +60,24 @@ class TestWorker:
         assert [each["is_idle"] for each in told] == [False, True]
         assert third.stdout
         assert jobs[0].result() == 3
+
+    def test_a_timed_out_body_that_does_not_end_ends_the_process(self, folder, url, client):
+        (folder / "stubborn.py").write_text(
+            "import time\nfrom perdure import task\n"
+            "@task(timeout='200ms', retries=1)\n"
+            "def sleep() -> None:\n    time.sleep(60)\n"
+        )
+
+        @task
+        def sleep() -> None:
+            """As the module has it."""
+
+        job = client.enqueue(sleep)
+
+        done = run_cli("worker", "stubborn", "--store", url, "--burst", cwd=folder)
+
+        assert done.returncode == ExitCode.BODY_RUNS == EXIT_BODY_RUNS
+        assert client.jobs.get(job.id).status == "scheduled"
 
     @pytest.mark.parametrize("options", [("--max-jobs", "3"), ("--burst", "--processes", "2")])
     def test_in_burst_mode_is_one_process(self, folder, url, options):
@@ -134,6 +154,22 @@ class TestWorker:
             assert worker.wait() == 0
         assert job.status == "waiting"
         assert client.jobs.get(job.id).attempt == 0
+
+    def test_superseded_by_another_one_with_its_id_it_exits_with_a_code_of_its_own(
+        self, folder, url, client
+    ):
+        (folder / "named.py").write_text(
+            "import sample\nfrom perdure import Worker\n"
+            f"worker = Worker({url!r}, tasks=[sample.add], id='w', lease='600ms')\n"
+        )
+        with WorkerProcess("named:worker", cwd=folder) as older:
+            older.next("worker started")
+            with WorkerProcess("named:worker", cwd=folder) as newer:
+                newer.next("worker started")
+
+                assert older.wait() == EXIT_SUPERSEDED
+                job = client.enqueue(sample.add, 1, 2)
+                assert job.result(timeout=30) == 3
 
 
 class TestStore:
@@ -437,6 +473,23 @@ class TestSupervisor:
             assert job.result(timeout=30) == 3
             supervisor.signal(signal.SIGTERM)
             assert supervisor.wait() == 0
+
+    def test_superseded_processes_are_not_started_again(self, folder, url):
+        (folder / "named.py").write_text(
+            "import sample\nfrom perdure import Worker\n"
+            f"worker = Worker({url!r}, tasks=[sample.add], id='w', lease='600ms')\n"
+        )
+        with WorkerProcess("named:worker", "--processes", "2", cwd=folder) as older:
+            for _ in range(2):
+                older.next("worker started")
+            with WorkerProcess("named:worker", "--processes", "2", cwd=folder) as newer:
+                ends = [older.next("process ended") for _ in range(2)]
+
+                assert older.wait() == ExitCode.SUPERSEDED
+                newer.signal(signal.SIGTERM)
+                assert newer.wait() == 0
+        assert [each["exit"] for each in ends] == [ExitCode.SUPERSEDED] * 2
+        assert not any("restart_in" in each for each in ends)
 
     def test_sigterm_lets_every_process_finish_its_jobs(self, folder, url, client):
         release = folder / "release"

@@ -45,6 +45,29 @@ def wait_for_file_in_thread(path: str, ctx: Context = CONTEXT) -> str:
     return f"attempt {ctx.attempt}"
 
 
+def outlast(path: str, seconds: float) -> None:
+    """Notes its start, that it still runs, and its end; hears no signal."""
+    note(path, f"start {os.getpid()} {time.time()}")
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        time.sleep(STEP_SECONDS)
+        note(path, f"run {os.getpid()} {time.time()}")
+    note(path, f"end {os.getpid()} {time.time()}")
+
+
+@task
+def ignore_signal(path: str, ctx: Context = CONTEXT) -> str:
+    """The first execution is longer than any grace."""
+    outlast(path, 0.1 if Path(path).exists() else LONG_SECONDS)
+    return f"attempt {ctx.attempt}"
+
+
+@task(timeout="300ms", retries=1)
+def ignore_timeout(path: str, ctx: Context = CONTEXT) -> str:
+    outlast(path, 0.1 if Path(path).exists() else LONG_SECONDS)
+    return f"attempt {ctx.attempt}"
+
+
 @task(isolation="process")
 def hang_in_process(ctx: Context = CONTEXT) -> None:
     ctx.progress(1, str(os.getpid()))
@@ -190,6 +213,8 @@ ALL: list[Task[..., Any]] = [
     hang_once,
     wait_for_file,
     wait_for_file_in_thread,
+    ignore_signal,
+    ignore_timeout,
     hang_in_process,
     die,
     take_a_second,

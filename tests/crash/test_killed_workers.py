@@ -65,6 +65,32 @@ class TestKilledWorkers:
         [death] = await job.attempts()
         assert death.failure.type == "perdure.errors.WorkerCrashed"
 
+    async def test_restarting_under_its_id_continues_a_job_before_the_lease_expires(
+        self, client, shared_url, launch
+    ):
+        first = await launch(shared_url, id="w", lease="1h")
+        job = await client.enqueue(hang_once)
+        await first.told("AttemptStarted", job.id)
+        await first.kill()
+        await launch(shared_url, id="w", lease="1h")
+
+        assert await job.result(20) == "attempt 2"
+        assert (await job.record()).crashes == 1
+
+    async def test_sharing_one_id_the_older_of_two_live_workers_ends(
+        self, client, shared_url, launch
+    ):
+        older = await launch(shared_url, id="w", **BRISK)
+        job = await client.enqueue(hang_once)
+        await older.told("AttemptStarted", job.id)
+        newer = await launch(shared_url, id="w", **BRISK)
+
+        assert await older.ended() != 0
+        assert "WorkerSuperseded" in older.errors
+        assert older.count("AttemptLost", job.id) == 1
+        assert await job.result(20) == "attempt 2"
+        await newer.told("AttemptCompleted", job.id)
+
     @pytest.mark.parametrize(
         "wait", [wait_for_file, wait_for_file_in_thread], ids=["async", "sync"]
     )

@@ -168,6 +168,7 @@ SELECT table_name, column_name FROM information_schema.columns WHERE table_schem
 """
 TABLES_OF_THE_PLACE = {"migrations", "workers", "maintenance_leases"}
 NOT_MOVED = {"lease_until", "claimed_alone", "run_number", "limit_keys", "token", "submission"} | {
+    "incarnation",
     "used_at",
     "children",
     "was_left",

@@ -175,9 +175,11 @@ class TestPrefetch:
     async def test_only_what_waited_too_long_is_requeued(self, client, store):
         """Finding 33: jobs claimed later were requeued with those that had waited too long."""
         gate, wait = gated()
-        settings = Worker(store, tasks=[wait], concurrency=1).settings
+        worker = Worker(store, tasks=[wait], concurrency=1, id=WORKER)
         code = TaskCode(TaskRegistry([wait]), FlowCode([]), Secrets(None))
-        runner = JobRunner(store, code, settings, WORKER, PlainCodec(), WorkerEvents(WORKER))
+        runner = JobRunner(
+            store, code, worker.settings, worker._info(), PlainCodec(), WorkerEvents(WORKER)
+        )
         for _ in range(3):
             await client.enqueue(wait)
         claims = [await claimed_one(store, wait.name) for _ in range(3)]

@@ -271,7 +271,7 @@ class TestClusterStats:
         """Its successor registers under the same id, before the row is pruned."""
         counts = [TaskCounts(task="send", queue="mail", counts={"started": 5, "completed": 4})]
         info = Worker(store, tasks=[nothing], id="w1")._info()
-        await store.maintenance.register_worker(info, is_new=True)
+        await store.maintenance.register_worker(info, starts=True)
         await store.maintenance.register_worker(info, counts)
         await start_worker(nothing, id="w1")
         await (await client.enqueue(nothing)).result(10)

@@ -18,9 +18,11 @@ from perdure.model.ids import RUN_START, Key
 from perdure.model.job import CLAIMED
 from perdure.model.run import CommitResult, CommitState, NodeStatus
 from perdure.store import batching
+from perdure.store.failures import lease_expired
 from perdure.store.memory import commit as committing
 from perdure.store.memory import jobs, maintenance, schedules
 from perdure.store.memory import submit as submitting
+from perdure.store.memory.jobs import MemoryJobs
 from perdure.store.memory.maintenance import MemoryMaintenance
 from perdure.store.memory.runs import MemoryRuns
 from perdure.store.memory.transaction import Transaction
@@ -87,9 +89,10 @@ def _lease_ignored() -> list[Change]:
     async def take_all(self: Any, namespace: str, limit: int) -> Any:
         with self._session.transaction() as transaction:
             later = transaction.now + timedelta(hours=1)
+            held = transaction.state.claimed.up_to(later, limit, namespace)
+            jobs = [transaction.state.jobs[id] for id in held]
             return [
-                maintenance._take_over(transaction, transaction.state.jobs[id])
-                for id in transaction.state.claimed.up_to(later, limit, namespace)
+                maintenance._take_over(transaction, job, lease_expired(job.worker)) for job in jobs
             ]
 
     return [(MemoryMaintenance, "take_over_expired", take_all)]
@@ -103,12 +106,32 @@ def _nothing_is_taken_over() -> list[Change]:
     return [(MemoryMaintenance, "take_over_expired", take_none)]
 
 
+@mutant("a worker that starts again leaves what it had claimed to the leases")
+def _former_claims_are_left() -> list[Change]:
+    async def take_none(self: Any, *args: Any) -> Any:
+        return []
+
+    return [(MemoryMaintenance, "take_over_former", take_none)]
+
+
+@mutant("a worker takes the claims of a newer one with its id for its own lost ones")
+def _incarnation_ignored() -> list[Change]:
+    requeue = MemoryJobs.requeue_unknown
+
+    async def requeue_all(self: Any, worker: Any, known: Any, incarnation: Any = None) -> int:
+        state = self._session.state
+        held = [state.jobs[id].incarnation for id in state.by_worker.ids(worker)]
+        return sum([await requeue(self, worker, known, each) for each in {*held, incarnation}])
+
+    return [(MemoryJobs, "requeue_unknown", requeue_all)]
+
+
 @mutant("a takeover does not raise the epoch")
 def _take_over_keeps_the_epoch() -> list[Change]:
     take_over = maintenance._take_over
 
-    def keeping(transaction: Transaction, job: Any) -> Any:
-        taken = take_over(transaction, job)
+    def keeping(transaction: Transaction, job: Any, *args: Any) -> Any:
+        taken = take_over(transaction, job, *args)
         transaction.save(replace(transaction.state.jobs[job.id], epoch=job.epoch))
         return taken
 

@@ -75,8 +75,8 @@ def _dead_worker_keeps_limit() -> list[Change]:
 def _crash_costs_an_attempt() -> list[Change]:
     take_over = maintenance._take_over
 
-    def blaming(transaction: Transaction, job: Any) -> Any:
-        taken = take_over(transaction, job)
+    def blaming(transaction: Transaction, job: Any, *args: Any) -> Any:
+        taken = take_over(transaction, job, *args)
         after = transaction.state.jobs[job.id]
         transaction.save(replace(after, failures=after.failures + 1))
         return taken

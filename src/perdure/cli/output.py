@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import click
 
 from perdure.cli.renderer import CliRenderer, one_line
-from perdure.errors import InvalidInput, PerdureError, StoreError
+from perdure.errors import InvalidInput, PerdureError, StoreError, WorkerSuperseded
 from perdure.model.text import visible, visible_json, visible_lines
 
 if TYPE_CHECKING:
@@ -38,12 +38,16 @@ class ExitCode(IntEnum):
     """The followed run was cancelled."""
     SKIPPED = 5
     """The followed run never started: its flow was cooling down."""
+    SUPERSEDED = 6
+    """The worker stopped because another one with its id was started: do not restart it."""
+    BODY_RUNS = 7
+    """The worker ended its process, because a timed-out sync body did not end: restart it."""
     INTERRUPTED = 130
 
 
 EXIT_CODES = """Exit codes: 0 success; 1 failed or refused; 2 invalid command; 3 store
-unreachable or unusable; 4 or 5 the run followed was cancelled or skipped; 130 interrupted
-with Ctrl-C."""
+unreachable or unusable; 4 or 5 the run followed was cancelled or skipped; 6 another worker
+with the same id was started; 7 a timed-out body does not end; 130 interrupted with Ctrl-C."""
 
 
 def exit_code_of(error: PerdureError) -> ExitCode:
@@ -52,6 +56,8 @@ def exit_code_of(error: PerdureError) -> ExitCode:
             return ExitCode.USAGE
         case StoreError():
             return ExitCode.STORE
+        case WorkerSuperseded():
+            return ExitCode.SUPERSEDED
         case _:
             return ExitCode.REFUSED
 

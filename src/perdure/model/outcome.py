@@ -53,6 +53,8 @@ class Requeued(Value, omit_defaults=True, tag=True):
 
     partition_key: str = ""
     """The stored key of another partition to move to, which names its limit keys."""
+    delay: timedelta = timedelta(0)
+    """Until when it is scheduled; it then loses its place to jobs that are ready earlier."""
 
 
 class Parked(Value, tag=True):

@@ -72,6 +72,8 @@ class WorkerInfo(Value):
     """The worker's own limits."""
     task_limits: tuple[TaskLimits, ...] = ()
     """The limits of its tasks."""
+    incarnation: int | None = None
+    """Differs from start to start of a worker, also under the same id."""
 
 
 class AttemptCounts(Value):

@@ -12,6 +12,9 @@ from perdure.model.ids import JobId
 LEASE_EXPIRED = declare(
     "job.lease_expired", "the lease of worker {worker} expired before it settled the job"
 )
+WORKER_RESTARTED = declare(
+    "job.worker_restarted", "worker {worker} was started again before it settled the job"
+)
 DEADLINE_EXPIRED = declare(
     "job.deadline_expired", "the deadline {deadline} passed before the job was completed"
 )
@@ -21,6 +24,10 @@ UNREADABLE_FAILURE = declare("job.unreadable_failure", "the stored failure canno
 
 def lease_expired(worker: str | None) -> Failure:
     return failure_of(LEASE_EXPIRED.fault(worker=worker), WorkerCrashed)
+
+
+def worker_restarted(worker: str | None) -> Failure:
+    return failure_of(WORKER_RESTARTED.fault(worker=worker), WorkerCrashed)
 
 
 def deadline_expired(deadline_at: datetime) -> Failure:

@@ -63,7 +63,7 @@ TRANSITIONS: Mapping[Transition, Mapping[Status, frozenset[Status]]] = MappingPr
         Transition.FAIL: {S.ACTIVE: frozenset({S.FAILED}), **_ABORTED},
         Transition.DEAD_LETTER: {S.ACTIVE: frozenset({S.DEAD}), **_ABORTED},
         Transition.CANCEL: {S.ACTIVE: frozenset({S.CANCELLED}), **_ABORTED},
-        Transition.REQUEUE: {S.ACTIVE: frozenset({S.WAITING}), **_ABORTED},
+        Transition.REQUEUE: {S.ACTIVE: _READY, **_ABORTED},
         Transition.PARK: {S.ACTIVE: frozenset({S.PAUSED}), **_ABORTED},
         Transition.RESUME: {S.PAUSED: frozenset({S.WAITING})},
         # The outcome of a parked job: claimed and settled in one transaction.
@@ -141,8 +141,8 @@ def after_settling(
             return S.DEAD
         case Cancelled():
             return S.CANCELLED
-        case Requeued():
-            return S.WAITING
+        case Requeued(delay=delay):
+            return S.SCHEDULED if delay and not is_due else S.WAITING
         case Parked():
             return S.PAUSED
         case _:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
 from typing import NamedTuple, assert_never
 
 from perdure.model.check import reachable
@@ -19,6 +20,15 @@ from perdure.model.outcome import (
 )
 
 
+class Delayed(NamedTuple):
+    """When a job is ready again."""
+
+    delay: timedelta
+    until: datetime | None = None
+    hold_off: timedelta = timedelta(0)
+    closes_limit: str | None = None
+
+
 class Written(NamedTuple):
     """Columns for an active job; an aborting one ends cancelled and stores only its failure."""
 
@@ -29,7 +39,7 @@ class Written(NamedTuple):
     failures: int = 0
     snoozes: int = 0
     attempts_back: int = 0
-    retried: Retried | None = None
+    delayed: Delayed | None = None
     """With times that every backend can read back."""
     partition_key: str | None = None
     """Another partition to move to."""
@@ -44,12 +54,13 @@ def written_by(outcome: Outcome) -> Written:
         case Completed(output=output):
             return Written(Status.COMPLETED, output)
         case Retried():
+            at = reachable(outcome)
             return Written(
                 None,
                 failure=outcome.failure,
                 failures=int(not outcome.is_snoozed),
                 snoozes=int(outcome.is_snoozed),
-                retried=reachable(outcome),
+                delayed=Delayed(at.delay, at.until, at.hold_off, at.closes_limit),
             )
         case Failed(failure=failure):
             return Written(Status.FAILED, failure=failure, failures=1)
@@ -57,6 +68,8 @@ def written_by(outcome: Outcome) -> Written:
             return Written(Status.DEAD, failure=failure, failures=1)
         case Cancelled(failure=reason):
             return Written(Status.CANCELLED, failure=reason)
+        case Requeued(delay=delay) if delay:
+            return Written(None, attempts_back=1, delayed=Delayed(delay))
         case Requeued(partition_key=""):
             return _REQUEUED
         case Requeued(partition_key=key):

@@ -32,9 +32,12 @@ What happens on each failure:
   outage no job is taken over until every worker had time to renew (``poller``).
 - *The store refuses an outcome*: it is written alone, without its progress, then as a failure.
 - *A worker crashes*: its leases expire, and the leading worker requeues its jobs (``janitor``). A
-  job that crashed too many workers is dead-lettered.
+  job that crashed too many workers is dead-lettered. A worker that starts again under its own id
+  takes over at once what it had claimed.
+- *Another worker starts with the same id*: this one loses its claims and stops.
 - *A body exits or forks* (``isolation``): an exit fails its attempt, and a forked process ends
   alone. If it sends its worker a signal to stop, what that interrupts is left to a takeover, and
   counts a crash.
-- *A body never ends*: a thread is abandoned, without occupying a slot; a child process is killed.
+- *A body never ends*: a child process is killed. A thread is abandoned, without occupying a slot;
+  but if its job would run again, a worker that owns its process stops and ends it first.
 """

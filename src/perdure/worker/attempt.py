@@ -31,6 +31,7 @@ from perdure.model.outcome import (
     Outcome,
     Paused,
     Requeued,
+    Retried,
     Skipped,
 )
 from perdure.store.admission import START_MARGIN
@@ -69,11 +70,17 @@ class StopReason(StrEnum):
     SHUTDOWN = "the worker is stopping"
 
 
+_RUNS_AGAIN = frozenset({StopReason.SHUTDOWN, StopReason.TIMED_OUT})
+"""After these, another worker may execute the job: a body that no stop can end gets time to."""
+
+
 class Body(Protocol):
     """A running body: a coroutine, a thread or a child process."""
 
     starts_later: ClassVar[bool]
     """Whether it calls :meth:`Attempt.body_started` when it starts."""
+    can_be_ended: ClassVar[bool]
+    """Whether ``stop`` can end it against its will."""
 
     def stop(self) -> bool:
         """End the body. True if there is nothing to wait for: it has ended, or cannot be ended."""
@@ -330,7 +337,7 @@ class Attempt:
             return
         self.stopped_by = reason
         self.abort.fire(reason.value)
-        if reason is StopReason.ABORTED:
+        if reason is StopReason.ABORTED or (reason in _RUNS_AGAIN and self._is_beyond_reach):
             self._later(self.runner.settings.abort_grace.total_seconds(), self._force)
         else:
             self._force()
@@ -359,7 +366,24 @@ class Attempt:
 
     def _abandon(self) -> None:
         assert self.stopped_by is not None
-        self.finish(self._stopped_outcome(self.stopped_by))
+        outcome = self._stopped_outcome(self.stopped_by)
+        runs_again = isinstance(outcome, Requeued | Retried)
+        if runs_again and self._is_beyond_reach and self.runner.leave_process is not None:
+            self.runner.leave(self)
+        else:
+            self.finish(outcome)
+
+    @property
+    def _is_beyond_reach(self) -> bool:
+        return self._body is not None and not self._body.can_be_ended
+
+    def leave(self, delay: timedelta) -> None:
+        """End it although its body runs: this process ends before the job is ready again."""
+        assert self.stopped_by is not None
+        outcome = self._stopped_outcome(self.stopped_by)
+        if isinstance(outcome, Requeued | Retried):
+            outcome = replace(outcome, delay=max(delay, outcome.delay))
+        self.finish(outcome)
 
     def _stopped_outcome(self, reason: StopReason) -> Outcome | None:
         """The outcome of a stopped attempt, regardless of how its body ended."""

@@ -336,6 +336,7 @@ class Claims:
             limit=limit,
             lease=settings.lease,
             is_alone=slots == 1,
+            incarnation=runner.incarnation,
         )
         sent_at = clock.monotonic()
         self._may_hold_unknown = True
@@ -367,8 +368,9 @@ class Claims:
         Call it only while no claim of this worker is under way.
         """
         if self._may_hold_unknown:
+            runner = self._runner
             await self._store.jobs.requeue_unknown(
-                self._runner.worker_id, list(self._runner.claimed)
+                runner.worker_id, list(runner.claimed), runner.incarnation
             )
             self._may_hold_unknown = False
 

@@ -117,7 +117,7 @@ class AttemptRequeued(JobEvent):
 
 
 class JobTakenOver(JobEvent):
-    """The lease of the worker ``holder`` expired, and this worker took the job over.
+    """The lease of the worker ``holder`` expired, or it was started again: this one took over.
 
     ``attempt`` and ``attempt_id`` are those of the attempt that ended with it.
     The job is requeued, unless another event reports that it ended.

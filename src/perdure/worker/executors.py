@@ -56,6 +56,7 @@ class CoroutineBody:
     """An async body, cancelled by cancelling its asyncio task."""
 
     starts_later: ClassVar[bool] = False
+    can_be_ended: ClassVar[bool] = True
 
     __slots__ = ("_has_started", "_task")
 
@@ -152,6 +153,7 @@ class ThreadBody:
     """A sync body. A thread cannot be killed: its signal fires, and its outcome is ignored."""
 
     starts_later: ClassVar[bool] = False
+    can_be_ended: ClassVar[bool] = False
 
     def stop(self) -> bool:
         return True

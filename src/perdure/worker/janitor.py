@@ -17,7 +17,7 @@ from perdure import clock
 from perdure.model.ids import WorkerId
 from perdure.model.job import Status
 from perdure.model.run import RunStatus
-from perdure.model.worker import PollResult, WorkerSettings
+from perdure.model.worker import PollResult, WorkerInfo, WorkerSettings
 from perdure.store.admission import is_ahead
 from perdure.store.contract import Store
 from perdure.worker.events import WorkerEvents
@@ -123,6 +123,15 @@ async def take_over_jobs(store: Store, settings: WorkerSettings, events: WorkerE
     """Requeue the jobs of dead workers."""
     take_over = store.maintenance.take_over_expired
     await _in_batches(lambda: take_over(settings.namespace, BATCH), events.taken_over)
+
+
+async def take_over_former(store: Store, info: WorkerInfo, events: WorkerEvents) -> None:
+    """Requeue what this worker had claimed before it was started again."""
+    take_over, incarnation = store.maintenance.take_over_former, info.incarnation
+    assert incarnation is not None
+    await _in_batches(
+        lambda: take_over(info.namespace, info.id, incarnation, BATCH), events.taken_over
+    )
 
 
 async def expire_jobs(store: Store, namespace: str, events: WorkerEvents) -> None:

@@ -35,7 +35,7 @@ _log = logging.getLogger("perdure.worker")
 
 
 class LeaseRenewer:
-    """Renews until it is stopped. ``renewed`` is called from the thread."""
+    """Renews until it is stopped. ``renewed`` and ``superseded`` are called from the thread."""
 
     def __init__(
         self,
@@ -45,6 +45,7 @@ class LeaseRenewer:
         claims: Callable[[], Sequence[Claim]],
         lease: timedelta,
         renewed: Callable[[Sequence[Claim], Renewal], None],
+        superseded: Callable[[], None],
     ) -> None:
         self._store = store
         self._info = info
@@ -52,6 +53,7 @@ class LeaseRenewer:
         self._claims = claims
         self._lease = lease
         self._renewed = renewed
+        self._superseded = superseded
         self._stopping = asyncio.Event()
         self._woken = asyncio.Event()
         self._thread = threading.Thread(target=self._main, name="perdure leases", daemon=True)
@@ -123,7 +125,8 @@ class LeaseRenewer:
         if claims:
             renewal = await self._store.jobs.renew(info.id, claims, self._lease)
             self._renewed(claims, renewal)
-        await self._store.maintenance.register_worker(info, self._counts())
+        if not await self._store.maintenance.register_worker(info, self._counts()):
+            self._superseded()
 
 
 INTERVAL_SECONDS = 1.0

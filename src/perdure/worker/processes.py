@@ -293,6 +293,7 @@ class ProcessBody:
     """A body in a child process, which is killed to stop it."""
 
     starts_later: ClassVar[bool] = True
+    can_be_ended: ClassVar[bool] = True
 
     def __init__(self, abort: AbortSignal) -> None:
         self._lock = threading.Lock()

@@ -15,19 +15,19 @@ import asyncio
 import logging
 import os
 from collections import Counter, deque
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from msgspec.structs import replace
 
 from perdure import clock
 from perdure.engine.failures import too_many_crashes
-from perdure.model.ids import JobId, WorkerId
+from perdure.model.ids import JobId
 from perdure.model.job import Claim, Claimed, ClaimedJob, NewJob
 from perdure.model.outcome import DeadLettered, NodeOutcome, Requeued, Retried
 from perdure.model.partition import UNSUSPECTED, Partition, Suspicion
 from perdure.model.payload import Codec
 from perdure.model.run import CommitAnswer
-from perdure.model.worker import Renewal, WorkerSettings
+from perdure.model.worker import Renewal, WorkerInfo, WorkerSettings
 from perdure.store.contract import Store
 from perdure.worker.attempt import START_SECONDS_MAX, Attempt, StopReason
 from perdure.worker.claims import Claims, KnownPartitions
@@ -61,14 +61,15 @@ class JobRunner:
         store: Store,
         code: TaskCode,
         settings: WorkerSettings,
-        worker_id: WorkerId,
+        info: WorkerInfo,
         codec: Codec,
         events: WorkerEvents,
     ) -> None:
         self.store = store
         self.code = code
         self.settings = settings
-        self.worker_id = worker_id
+        self.worker_id = info.id
+        self.incarnation = info.incarnation
         self.codec = codec
         self.events = events
         self.loop = asyncio.get_running_loop()
@@ -83,6 +84,10 @@ class JobRunner:
         """Jobs claimed so far."""
         self.jobs_left: int | None = None
         """How many more jobs to claim, if that is bounded."""
+        self.left: list[Attempt] = []
+        """Those whose bodies did not end in time; their jobs stay claimed until the worker ends."""
+        self.leave_process: Callable[[], None] | None = None
+        """Called for each of them; None: this process may not end with the worker."""
         self.is_stopping = False
         self.was_stopped_by_body = False
         """A body sent the signal to stop: what that interrupts is left to a takeover."""
@@ -315,6 +320,13 @@ class JobRunner:
         """Stop running bodies: the grace period is over."""
         for attempt in list(self.claimed.values()):
             attempt.stop(StopReason.SHUTDOWN)
+
+    def leave(self, attempt: Attempt) -> None:
+        """Keep the claim of a body that does not end: its job must not run again beside it."""
+        assert self.leave_process is not None
+        self.left.append(attempt)
+        self.leave_process()
+        self._free_slot(attempt)
 
     def close(self) -> None:
         self.progress.close()

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
 from msgspec.structs import replace
 
 from perdure.engine.ticks import ScheduleTicker
+from perdure.errors import WorkerSuperseded
 from perdure.model.hint import Hint, HintType
 from perdure.model.payload import Codec
 from perdure.model.worker import WorkerInfo, WorkerSettings
@@ -20,7 +22,13 @@ from perdure.worker.code import TaskCode
 from perdure.worker.due_work import DueSchedules, DueWaits
 from perdure.worker.events import WorkerEvents, WorkerStarted, WorkerStopped, WorkerStopping
 from perdure.worker.executors import call_on_loop
-from perdure.worker.janitor import Janitor
+from perdure.worker.isolation import (
+    EXIT_BODY_RUNS,
+    EXIT_SUPERSEDED,
+    exit_process,
+    kill_process_in,
+)
+from perdure.worker.janitor import Janitor, take_over_former
 from perdure.worker.lease_renewal import LeaseRenewer
 from perdure.worker.poller import Poller
 from perdure.worker.runner import JobRunner
@@ -28,6 +36,9 @@ from perdure.worker.runner import JobRunner
 FLUSH_SECONDS = 10.0
 """How long a shutdown waits for an unresponsive store."""
 SIGN_OFF_SECONDS = 2.0
+EXIT_SECONDS = 2.0
+"""How long the process may take to end once it has begun to requeue the jobs of running bodies."""
+LEFT_DELAY = timedelta(seconds=EXIT_SECONDS + 0.5)
 HINTS = frozenset({HintType.READY, HintType.SCHEDULED, HintType.DUE, HintType.ABORTING})
 _log = logging.getLogger("perdure.worker")
 
@@ -43,6 +54,8 @@ class Service:
         info: WorkerInfo,
         codec: Codec,
         events: WorkerEvents,
+        *,
+        owns_process: bool = False,
     ) -> None:
         self._store = store
         self._info = info
@@ -50,7 +63,9 @@ class Service:
         self._grace = settings.grace
         self._stop_requested = asyncio.Event()
         self._grace_timers: list[asyncio.TimerHandle] = []
-        self.runner = runner = JobRunner(store, code, settings, info.id, codec, events)
+        self.runner = runner = JobRunner(store, code, settings, info, codec, events)
+        if owns_process:
+            runner.leave_process = self._leave_process
         runs = runner.commits.runs
         due_work = (
             DueWaits(store, runs, settings.namespace),
@@ -68,7 +83,11 @@ class Service:
             settings.lease,
             # Called from the lease thread.
             lambda claims, renewal: call_on_loop(runner.loop, runner.renewed, claims, renewal),
+            lambda: call_on_loop(runner.loop, self._supersede),
         )
+        self._is_superseded = False
+        self._exit_code = 0
+        """That of the process, if bodies that do not end make the worker end it."""
 
     async def run(
         self, started: Callable[[], None] | None = None, burst: Burst | None = None
@@ -77,9 +96,10 @@ class Service:
         runner = self.runner
         runner.serving = asyncio.current_task()
         counts = self._events.task_counts  # of an earlier run of this worker
-        await self._store.maintenance.register_worker(self._info, counts, is_new=True)
+        await self._store.maintenance.register_worker(self._info, counts, starts=True)
         if started is not None:
             started()  # after registration: the caller may look up the worker in the store
+        await take_over_former(self._store, self._info, self._events)
         self._leases.start()
         unsubscribe = self._store.subscribe(self._on_hint, HINTS)
         self._events.emit(WorkerStarted(worker=self._info.id))
@@ -106,11 +126,41 @@ class Service:
                     loop.cancel()
                 await asyncio.gather(*loops, return_exceptions=True)
                 runner.close()
+                if runner.left:
+                    await self._write_left()
                 await self._leases.stop()
                 await self._sign_off()
+                if runner.left:
+                    exit_process(EXIT_SUPERSEDED if self._is_superseded else self._exit_code)
         for loop in broken:
             error = None if loop.cancelled() else loop.exception()
             raise RuntimeError(f"{loop.get_name()} ended before the worker") from error
+        if self._is_superseded:
+            raise WorkerSuperseded(worker=self._info.id)
+
+    def _leave_process(self) -> None:
+        """Stop, because a body does not end, and end the process then."""
+        if not self.runner.is_stopping:
+            self._exit_code = EXIT_BODY_RUNS
+            _log.error("a timed-out body does not end; ending the process")
+            self.request_stop()
+
+    async def _write_left(self) -> None:
+        """Requeue the jobs of bodies that still run, for when this process has ended."""
+        kill_process_in(EXIT_SECONDS)  # before the write, whose time the delay counts from
+        for attempt in self.runner.left:
+            if not attempt.is_over:
+                attempt.leave(LEFT_DELAY)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(EXIT_SECONDS):
+                await self.runner.commits.flush()
+
+    def _supersede(self) -> None:
+        """Stop at once: a newer worker with the same id has taken over what this one had."""
+        if not self._is_superseded:
+            self._is_superseded = True
+            _log.error("worker superseded by a newer one with the same id; stopping")
+            self.request_stop(timedelta(0))
 
     def call(self, act: Callable[..., None], *args: Any) -> None:
         """Call a method of this service or its runner from any thread."""
@@ -156,9 +206,9 @@ class Service:
     async def _sign_off(self) -> None:
         try:
             async with asyncio.timeout(SIGN_OFF_SECONDS):
-                counts = self._events.task_counts
-                await self._store.maintenance.register_worker(self._info, counts)
-                await self._store.maintenance.remove_worker(self._info.id)
+                counts, info = self._events.task_counts, self._info
+                await self._store.maintenance.register_worker(info, counts)
+                await self._store.maintenance.remove_worker(info.id, info.incarnation)
         except Exception:
             _log.warning("removing the worker row failed; it will be pruned later")
         self._events.emit(WorkerStopped(worker=self._info.id))

@@ -70,7 +70,7 @@ class ProcessNotStarted(ProcessEvent):
 
 
 class ProcessEnded(ProcessEvent):
-    """A worker process ended. ``restart_in`` is None if it was stopped and is not restarted."""
+    """A worker process ended. ``restart_in`` is None if it is not restarted."""
 
     pid: int
     exit_code: int
@@ -88,7 +88,8 @@ class Supervisor:
     """Keeps ``count`` worker processes running until stopped.
 
     ``command`` makes the arguments of a child from its number and the descriptor of its pipe,
-    which it passes to :func:`follow_supervisor`.
+    which it passes to :func:`follow_supervisor`. A child that exits with ``final_code`` is not
+    restarted.
     """
 
     def __init__(
@@ -98,19 +99,28 @@ class Supervisor:
         grace: timedelta,
         emit: Callable[[SupervisorEvent], None],
         kill_margin: timedelta = KILL_MARGIN,
+        final_code: int | None = None,
     ) -> None:
         self._command = command
         self._count = count
         self._grace = grace
         self._emit = emit
+        self._final_code = final_code
         self._kill_margin = kill_margin
         self._children: dict[int, _WorkerProcess] = {}
         self._letter: bytes | None = None
         self._stopping = asyncio.Event()
         self._killed = 0
 
+    @property
+    def is_stopping(self) -> bool:
+        return self._stopping.is_set()
+
     def run(self) -> bool:
-        """Work until SIGTERM or SIGINT; False when a child had to be killed at the end."""
+        """Work until SIGTERM or SIGINT, or until all children have exited with the final code.
+
+        False when a child had to be killed at the end.
+        """
         asyncio.run(self._supervise())
         return not self._killed
 
@@ -137,7 +147,7 @@ class Supervisor:
                 self._emit(ProcessNotStarted(number=number, reason=str(error), restart_in=delay))
             else:
                 exit_code = await self._ended(child)
-                if self._stopping.is_set():
+                if exit_code == self._final_code or self._stopping.is_set():
                     self._emit(_ended(child, exit_code, None))
                     return
                 crashes = crashes_in_a_row(crashes, timedelta(seconds=clock.monotonic() - began))

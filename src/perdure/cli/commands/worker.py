@@ -168,6 +168,7 @@ def worker(
 def _burst(worker: Worker, max_jobs: int | None, *, as_json: bool) -> ExitCode:
     from msgspec import to_builtins
 
+    worker.adjust(owns_process=True)
     done = to_builtins(worker.run_until_idle(max_jobs=max_jobs))
     if as_json:
         echo(json_line(done))
@@ -211,7 +212,7 @@ def _options(flags: Mapping[str, bool], values: Mapping[str, object]) -> list[st
 
 def _supervise(worker: Worker, count: int, store: str | None, arguments: Sequence[str]) -> ExitCode:
     from perdure.cli.logs import log_supervisor
-    from perdure.worker.supervisor import Supervisor
+    from perdure.worker.supervisor import KILL_MARGIN, Supervisor
 
     if worker.store_url.startswith("memory:"):
         raise in_memory(worker.store_url, "--processes")
@@ -219,7 +220,12 @@ def _supervise(worker: Worker, count: int, store: str | None, arguments: Sequenc
         os.environ[SUPERVISED_STORE_VARIABLE] = store
 
     started = child_command(arguments)
-    is_well = Supervisor(started, count, worker.settings.grace, log_supervisor).run()
+    settings, final_code = worker.settings, ExitCode.SUPERSEDED
+    margin = KILL_MARGIN + settings.abort_grace
+    supervisor = Supervisor(started, count, settings.grace, log_supervisor, margin, final_code)
+    is_well = supervisor.run()
+    if not supervisor.is_stopping:
+        return final_code
     return ExitCode.OK if is_well else ExitCode.REFUSED
 
 

@@ -34,6 +34,8 @@ class ClaimRequest(Value):
     lease: timedelta
     is_alone: bool = False
     """Whether the worker has no other job, and will have none while it has these."""
+    incarnation: int | None = None
+    """That of the worker; None: no later start under its id takes the jobs over."""
 
 
 class JobStore(Protocol):
@@ -81,7 +83,7 @@ class JobStore(Protocol):
         - A time out of range is clamped to what every backend can read back.
         - Failed and DeadLettered count a failure too: the last one.
         - Requeued and Parked give the attempt back; Requeued keeps the rank, and may name another
-          partition.
+          partition. With a delay it is scheduled, and its rank moves as that of a retried job.
         - A hidden job is invisible to readers, but not to its waiters.
         """
 
@@ -119,8 +121,13 @@ class JobStore(Protocol):
         """Store the latest progress of claimed jobs; that of a stale claim is ignored."""
 
     @abstractmethod
-    async def requeue_unknown(self, worker: WorkerId, known: Sequence[JobId]) -> int:
-        """Requeue jobs that this worker claimed without knowing: claims whose response was lost."""
+    async def requeue_unknown(
+        self, worker: WorkerId, known: Sequence[JobId], incarnation: int | None = None
+    ) -> int:
+        """Requeue jobs that this worker claimed without knowing: claims whose response was lost.
+
+        - Leaves what another incarnation of the worker claimed.
+        """
 
     @abstractmethod
     async def move_start(self, claim: Claim, within: timedelta) -> bool:

@@ -58,6 +58,16 @@ class MaintenanceStore(Protocol):
         """
 
     @abstractmethod
+    async def take_over_former(
+        self, namespace: str, worker: WorkerId, incarnation: int, limit: int
+    ) -> list[TakenOver]:
+        """Like ``take_over_expired``, for what other incarnations of this worker claimed.
+
+        - Does not wait for their leases to expire.
+        - Leaves claims that were made without an incarnation.
+        """
+
+    @abstractmethod
     async def bound_times(self, namespace: str, lease: timedelta) -> int:
         """Bound times that are too far ahead after the clock was set back. Return the number of
         leases.
@@ -125,21 +135,25 @@ class MaintenanceStore(Protocol):
 
     @abstractmethod
     async def register_worker(
-        self, info: WorkerInfo, counts: Sequence[TaskCounts] = (), *, is_new: bool = False
-    ) -> None:
-        """Write the worker's row, or refresh it; with what its process has counted so far.
+        self, info: WorkerInfo, counts: Sequence[TaskCounts] = (), *, starts: bool = False
+    ) -> bool:
+        """Write the worker's row, or refresh it, with what its process has counted so far.
 
-        - What it had counted when its row was written first, or with ``is_new``, counts elsewhere:
-          in the row of its former run, or nowhere.
-        - With ``is_new``, what a former process counted in this row is kept, as by
-          ``remove_worker``.
+        - Answers False, and writes nothing, if another incarnation has replaced it.
+        - A worker that ``starts`` replaces any other incarnation of its id. What that counted in
+          this row is kept, as by ``remove_worker``.
+        - What it had counted when its row was written first, or when it ``starts``, counts
+          elsewhere: in the row of its former run, or nowhere.
         - It was seen now. If that is earlier than before, ``bound_times`` has to be called first:
           the earlier heartbeat shows that the clock was set back.
         """
 
     @abstractmethod
-    async def remove_worker(self, id: WorkerId) -> None:
-        """Delete the worker's row, and keep what it counted, once."""
+    async def remove_worker(self, id: WorkerId, incarnation: int | None = None) -> None:
+        """Delete the worker's row, and keep what it counted, once.
+
+        Unless another incarnation has replaced it.
+        """
 
     @abstractmethod
     async def prune_workers(self, namespace: str, idle: timedelta) -> int:

@@ -40,7 +40,7 @@ from perdure.store.lifecycle import Transition, after_settling
 from perdure.store.memory.records import StoredJob
 from perdure.store.memory.state import LimitRecord
 from perdure.store.memory.transaction import Session, Transaction
-from perdure.store.outcomes import Written, written_by
+from perdure.store.outcomes import Delayed, Written, written_by
 
 
 def insert(transaction: Transaction, new: NewJob) -> Inserted:
@@ -255,6 +255,7 @@ def _start(
         lease_until=transaction.now + nearest_duration(request.lease),
         limit_keys=_keys(job, partitions),
         was_claimed_alone=request.is_alone,
+        incarnation=request.incarnation,
     )
 
 
@@ -279,7 +280,7 @@ def settle(transaction: Transaction, settlement: Settlement) -> Status | None:
     if job is None:
         return None
     outcome, written = settlement.outcome, written_by(settlement.outcome)
-    ready_at = _ready_at(transaction, job, written.retried)
+    ready_at = _ready_at(transaction, job, written.delayed)
     is_node = job.node is not None
     is_due = ready_at <= transaction.now
     status = after_settling(job.status, outcome, is_due=is_due, is_node=is_node)
@@ -294,8 +295,8 @@ def settle(transaction: Transaction, settlement: Settlement) -> Status | None:
         changes["history"] = transaction.failed(job, written.failure)
     if job.status is Status.ACTIVE:  # an aborting job ends cancelled whatever its outcome
         changes |= _effects(job, written, changes["progress"], ready_at)
-    if written.retried is not None and written.retried.closes_limit is not None:
-        transaction.limit(job.namespace, written.retried.closes_limit).close(
+    if written.delayed is not None and written.delayed.closes_limit is not None:
+        transaction.limit(job.namespace, written.delayed.closes_limit).close(
             ready_at, transaction.now
         )
     transaction.move(job, _OPERATIONS[type(outcome)], status, **changes)
@@ -346,20 +347,20 @@ def _effects(
             "partition": Partition.parse(written.partition_key),
             "suspicion": suspicion_in(written.partition_key),
         }
-    if written.retried is not None:
+    if written.delayed is not None:
         changes |= {
             "ready_at": ready_at,
             "rank": moved_rank(job.rank, job.ready_at, ready_at),
             "avoid_worker": job.worker,
-            "avoid_until": ready_at + written.retried.hold_off,
+            "avoid_until": ready_at + written.delayed.hold_off,
         }
     return changes
 
 
-def _ready_at(transaction: Transaction, job: StoredJob, retried: Retried | None) -> datetime:
-    if retried is None:
+def _ready_at(transaction: Transaction, job: StoredJob, delayed: Delayed | None) -> datetime:
+    if delayed is None:
         return job.ready_at
-    return retried.until or transaction.now + retried.delay
+    return delayed.until or transaction.now + delayed.delay
 
 
 class MemoryJobs(JobStore):
@@ -416,11 +417,17 @@ class MemoryJobs(JobStore):
         with self._session.transaction() as transaction:
             return move_start(transaction, claim, within)
 
-    async def requeue_unknown(self, worker: WorkerId, known: Sequence[JobId]) -> int:
+    async def requeue_unknown(
+        self, worker: WorkerId, known: Sequence[JobId], incarnation: int | None = None
+    ) -> int:
         with self._session.transaction() as transaction:
-            forgotten = set(transaction.state.by_worker.ids(worker)) - set(known)
-            for id in forgotten:
-                _take_back(transaction, transaction.state.jobs[id])
+            jobs = transaction.state.jobs
+            claimed = [jobs[id] for id in transaction.state.by_worker.ids(worker)]
+            forgotten = [
+                job for job in claimed if job.id not in known and job.incarnation == incarnation
+            ]
+            for job in forgotten:
+                _take_back(transaction, job)
             return len(forgotten)
 
 

@@ -10,6 +10,7 @@ from itertools import islice
 
 from msgspec.structs import replace
 
+from perdure.model.failure import Failure
 from perdure.model.graph import children_in
 from perdure.model.ids import RUN_START, WorkerId
 from perdure.model.job import Expired, Status, TakenOver
@@ -19,7 +20,7 @@ from perdure.model.schedule import Schedule, scheduled_flows
 from perdure.model.times import nearest_duration
 from perdure.model.worker import PollResult, TaskCounts, WorkerInfo, counted_since, counts_of
 from perdure.store.contract import POLL_PARTITIONS_MAX, MaintenanceStore
-from perdure.store.failures import deadline_expired, lease_expired
+from perdure.store.failures import deadline_expired, lease_expired, worker_restarted
 from perdure.store.lifecycle import Transition, after_take_over
 from perdure.store.memory.jobs import bound_limits
 from perdure.store.memory.records import Place, StoredJob
@@ -84,7 +85,21 @@ class MemoryMaintenance(MaintenanceStore):
     async def take_over_expired(self, namespace: str, limit: int) -> list[TakenOver]:
         with self._session.transaction() as transaction:
             expired = transaction.state.claimed.up_to(transaction.now, limit, namespace)
-            return [_take_over(transaction, transaction.state.jobs[id]) for id in expired]
+            jobs = [transaction.state.jobs[id] for id in expired]
+            return [_take_over(transaction, job, lease_expired(job.worker)) for job in jobs]
+
+    async def take_over_former(
+        self, namespace: str, worker: WorkerId, incarnation: int, limit: int
+    ) -> list[TakenOver]:
+        with self._session.transaction() as transaction:
+            claimed = (transaction.state.jobs[id] for id in transaction.state.by_worker.ids(worker))
+            former = [
+                job
+                for job in claimed
+                if job.namespace == namespace and job.incarnation not in (None, incarnation)
+            ]
+            failure = worker_restarted(worker)
+            return [_take_over(transaction, job, failure) for job in former[:limit]]
 
     async def bound_times(self, namespace: str, lease: timedelta) -> int:
         with self._session.transaction() as transaction:
@@ -176,20 +191,30 @@ class MemoryMaintenance(MaintenanceStore):
             return len(old)
 
     async def register_worker(
-        self, info: WorkerInfo, counts: Sequence[TaskCounts] = (), *, is_new: bool = False
-    ) -> None:
+        self, info: WorkerInfo, counts: Sequence[TaskCounts] = (), *, starts: bool = False
+    ) -> bool:
         with self._session.transaction() as transaction:
             workers, now = transaction.state.workers, transaction.now
             known = workers.get(info.id)
-            started_at, seen_at = (now, now) if known is None else (known.started_at, known.seen_at)
-            if known is not None and is_new:
+            if known is None:
+                workers[info.id] = StoredWorker(info, now, now, counts, counts)
+                return True
+            if not starts and known.info.incarnation != info.incarnation:
+                return False
+            if starts:
                 _keep_counts(transaction.state, known)
-            before = counts if known is None or is_new else known.counts_before
-            workers[info.id] = StoredWorker(info, started_at, max(seen_at, now), counts, before)
+            started_at, before = (
+                (now, counts) if starts else (known.started_at, known.counts_before)
+            )
+            seen_at = max(known.seen_at, now)
+            workers[info.id] = StoredWorker(info, started_at, seen_at, counts, before)
+            return True
 
-    async def remove_worker(self, id: WorkerId) -> None:
+    async def remove_worker(self, id: WorkerId, incarnation: int | None = None) -> None:
         with self._session.transaction() as transaction:
-            _remove_worker(transaction.state, id)
+            known = transaction.state.workers.get(id)
+            if known is not None and known.info.incarnation == incarnation:
+                _remove_worker(transaction.state, id)
 
     async def prune_workers(self, namespace: str, idle: timedelta) -> int:
         with self._session.transaction() as transaction:
@@ -242,9 +267,8 @@ def _keep_counts(state: MemoryState, worker: StoredWorker) -> None:
     state.past_counts[worker.info.namespace] = counted_since(counts_of([*past, *counted]), ())
 
 
-def _take_over(transaction: Transaction, job: StoredJob) -> TakenOver:
+def _take_over(transaction: Transaction, job: StoredJob, failure: Failure) -> TakenOver:
     after, key = after_take_over(job.status, job.partition_key, was_alone=job.was_claimed_alone)
-    failure = lease_expired(job.worker)
     transaction.move(
         job,
         Transition.TAKE_OVER,

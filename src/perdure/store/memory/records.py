@@ -52,6 +52,7 @@ class StoredJob(Value):
     crashes: int = 0
     suspicion: Suspicion = UNSUSPECTED
     was_claimed_alone: bool = False
+    incarnation: int | None = None
     """Of the last claim: whether its worker had no other job."""
     worker: WorkerId | None = None
     lease_until: datetime | None = None

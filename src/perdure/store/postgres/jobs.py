@@ -416,6 +416,7 @@ class LimitedClaim:
                 memory=[admission.memory_of(self._rules, key) for key in counts],
             ),
             alone=self._request.is_alone,
+            incarnation=self._request.incarnation,
         )
         rows: list[Record] = await connection.fetch(
             self._statements["start_under_limits"], *arguments_of(params)
@@ -620,9 +621,11 @@ class PostgresJobs(JobStore):
             self._session.publish(*moves.hints())
         return is_moved
 
-    async def requeue_unknown(self, worker: WorkerId, known: Sequence[JobId]) -> int:
+    async def requeue_unknown(
+        self, worker: WorkerId, known: Sequence[JobId], incarnation: int | None = None
+    ) -> int:
         rows = await self._session.fetch(
-            "requeue_unknown", self._session.moment(), worker, list(known)
+            "requeue_unknown", self._session.moment(), worker, list(known), incarnation
         )
         self._publish_moved(rows)
         return len(rows)
@@ -642,6 +645,7 @@ class PostgresJobs(JobStore):
                 queue=partitions[0].queue,
                 limit=request.limit,
                 alone=request.is_alone,
+                incarnation=request.incarnation,
             )
             return await self._claim("claim_from_one_partition", params)
         # One more than a fair share of each partition: enough to bound the locked rows.
@@ -659,6 +663,7 @@ class PostgresJobs(JobStore):
                     limit=request.limit,
                     front=front,
                     alone=request.is_alone,
+                    incarnation=request.incarnation,
                 ),
             )
             is_any_repeated |= is_repeated

@@ -17,7 +17,7 @@ from perdure.model.schedule import Schedule, scheduled_flows
 from perdure.model.times import nearest_duration
 from perdure.model.worker import PollResult, TaskCounts, WorkerInfo, counted_since
 from perdure.store.contract import POLL_PARTITIONS_MAX, MaintenanceStore
-from perdure.store.failures import deadline_expired, lease_expired
+from perdure.store.failures import deadline_expired, lease_expired, worker_restarted
 from perdure.store.hints import WriteHints
 from perdure.store.lifecycle import after_take_over
 from perdure.store.postgres.connection import Connection, Record, Transacting
@@ -80,6 +80,20 @@ class PostgresMaintenance(MaintenanceStore):
         return len(rows)
 
     async def take_over_expired(self, namespace: str, limit: int) -> list[TakenOver]:
+        arguments = (self._session.moment(), namespace, limit)
+        return await self._take_over("expired_leases", arguments, lease_expired)
+
+    async def take_over_former(
+        self, namespace: str, worker: WorkerId, incarnation: int, limit: int
+    ) -> list[TakenOver]:
+        arguments = (self._session.moment(), namespace, worker, incarnation, limit)
+        return await self._take_over("former_claims", arguments, worker_restarted)
+
+    async def _take_over(
+        self, statement: str, arguments: Sequence[Any], failure_of: Callable[[str | None], Failure]
+    ) -> list[TakenOver]:
+        """Take over the jobs that the statement finds and locks."""
+
         def decide(row: Record) -> tuple[Status, str]:
             _, partition, _, _, status, was_alone, *_ = row
             return after_take_over(STATUS_OF[status], partition, was_alone=was_alone)
@@ -91,12 +105,11 @@ class PostgresMaintenance(MaintenanceStore):
                 status=[after.value for after, _ in decided],
                 partition_key=[partition for _, partition in decided],
             )
-            return "take_over_expired", arguments_of(TakeOverParams(now=rows[0][-1], taken=taken))
+            return "take_over", arguments_of(TakeOverParams(now=rows[0][-1], taken=taken))
 
-        arguments = (self._session.moment(), namespace, limit)
         taken, moves = [], WriteHints()
         for row, failure in await self._end_attempts(
-            "expired_leases", arguments, lambda row: lease_expired(row[2]), write
+            statement, arguments, lambda row: failure_of(row[2]), write
         ):
             id, partition, holder, attempt, _, _, was_limited, run, key, epoch, _ = row
             after, partition_after = decide(row)
@@ -104,7 +117,7 @@ class PostgresMaintenance(MaintenanceStore):
             taken.append(
                 TakenOver(
                     id=id,
-                    namespace=namespace,
+                    namespace=arguments[1],
                     partition=Partition.parse(partition),
                     worker=holder,
                     epoch=epoch,
@@ -229,8 +242,8 @@ class PostgresMaintenance(MaintenanceStore):
         return await self._session.connections.run(work)
 
     async def register_worker(
-        self, info: WorkerInfo, counts: Sequence[TaskCounts] = (), *, is_new: bool = False
-    ) -> None:
+        self, info: WorkerInfo, counts: Sequence[TaskCounts] = (), *, starts: bool = False
+    ) -> bool:
         params = RegisterWorkerParams(
             now=self._session.moment(),
             id=info.id,
@@ -238,16 +251,18 @@ class PostgresMaintenance(MaintenanceStore):
             info=msgspec.json.encode(info).decode(),
             lease=nearest_duration(info.lease),
             counts=msgspec.json.encode(counts).decode(),
-            is_new=is_new,
+            incarnation=info.incarnation,
+            starts=starts,
         )
-        register = "register_worker", arguments_of(params)
-        if is_new:
-            await self._keep_counts("counts_of_worker", info.id, then=register)
-        else:
-            await self._session.fetch(register[0], *register[1])
+        arguments = arguments_of(params)
+        if starts:
+            then = "register_worker", arguments
+            await self._keep_counts("counts_of_worker", info.id, then=then)
+            return True
+        return bool(await self._session.fetch("register_worker", *arguments))
 
-    async def remove_worker(self, id: WorkerId) -> None:
-        await self._keep_counts("remove_worker", id)
+    async def remove_worker(self, id: WorkerId, incarnation: int | None = None) -> None:
+        await self._keep_counts("remove_worker", id, incarnation)
 
     async def prune_workers(self, namespace: str, idle: timedelta) -> int:
         span = nearest_duration(idle)

@@ -119,6 +119,7 @@ class ClaimFromOnePartitionParams(NamedTuple):
     queue: OneText
     limit: OneBigint
     alone: OneBoolean
+    incarnation: OneBigint
 
 
 class PartitionColumns(NamedTuple):
@@ -136,6 +137,7 @@ class ClaimFromPartitionsParams(NamedTuple):
     front: OneBigint
     """How many jobs of each partition to read to bound the locked ones; 0: no bound."""
     alone: OneBoolean
+    incarnation: OneBigint
 
 
 class SkippedAllParams(NamedTuple):
@@ -183,6 +185,7 @@ class StartUnderLimitsParams(NamedTuple):
     chosen: ChosenColumns
     starts: StartColumns
     alone: OneBoolean
+    incarnation: OneBigint
 
 
 class OutputColumns(NamedTuple):
@@ -205,7 +208,7 @@ class OutcomeColumns(NamedTuple):
     id: Text
     epoch: Integer
     after: Text
-    """The status it leads to; null: retried, at the time given by ``delay`` or ``until``."""
+    """The status it leads to; null: ready again at the time given by ``delay`` or ``until``."""
     output: Bytea
     is_refunded: Boolean
     is_snoozed: Boolean
@@ -545,7 +548,8 @@ class RegisterWorkerParams(NamedTuple):
     info: OneJson
     lease: OneInterval
     counts: OneJson
-    is_new: OneBoolean
+    incarnation: OneBigint
+    starts: OneBoolean
 
 
 class CountColumns(NamedTuple):
@@ -597,7 +601,7 @@ PARAMS: dict[str, type[Params]] = {
     "settle_jobs": SettleParams,
     "start_under_limits": StartUnderLimitsParams,
     "submit_run": SubmitParams,
-    "take_over_expired": TakeOverParams,
+    "take_over": TakeOverParams,
     "update_schedule": ScheduleParams,
     "wake_parents": WakeParentsParams,
 }

@@ -130,7 +130,7 @@ def _beside_input(job: NewJob) -> tuple[Any, ...]:
 def outcome_columns(settlements: Sequence[Settlement]) -> OutcomeColumns:
     """The columns that outcomes write to active jobs; the statement handles aborting ones."""
     written = [written_by(settlement.outcome) for settlement in settlements]
-    retried = [each.retried for each in written]
+    delayed = [each.delayed for each in written]
     progress = [
         (None, None, None) if settlement.progress is None else progress_row(settlement.progress)
         for settlement in settlements
@@ -142,7 +142,7 @@ def outcome_columns(settlements: Sequence[Settlement]) -> OutcomeColumns:
         output=[each.output for each in written],
         is_refunded=[each.attempts_back > 0 for each in written],
         is_snoozed=[each.snoozes > 0 for each in written],
-        closes_limit=[None if each is None else each.closes_limit for each in retried],
+        closes_limit=[None if each is None else each.closes_limit for each in delayed],
         failure=[
             None if each.failure is None else encode_failure(each.failure) for each in written
         ],
@@ -150,9 +150,9 @@ def outcome_columns(settlements: Sequence[Settlement]) -> OutcomeColumns:
         message=[message for _, message, _ in progress],
         details=[details for _, _, details in progress],
         is_hidden=[settlement.is_hidden for settlement in settlements],
-        delay=[None if each is None else each.delay for each in retried],
-        until=[None if each is None else each.until for each in retried],
-        hold_off=[None if each is None else each.hold_off for each in retried],
+        delay=[None if each is None else each.delay for each in delayed],
+        until=[None if each is None else each.until for each in delayed],
+        hold_off=[None if each is None else each.hold_off for each in delayed],
         partition_key=[each.partition_key for each in written],
     )
 

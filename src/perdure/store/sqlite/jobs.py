@@ -17,7 +17,7 @@ from perdure.model.failure import Failure
 from perdure.model.ids import JobId, WorkerId
 from perdure.model.job import CLAIMED, FINISHED, Claim, Claimed, Inserted, NewJob, Progress, Status
 from perdure.model.limit import HOLDERS_MAX, LimitRule, LimitUsage, LimitUse
-from perdure.model.outcome import Retried, Settlement
+from perdure.model.outcome import Settlement
 from perdure.model.run import StoredStep
 from perdure.model.value import Value
 from perdure.model.worker import Renewal
@@ -26,7 +26,7 @@ from perdure.store.contract import ClaimRequest, JobStore
 from perdure.store.contract.refusals import deadline_passed
 from perdure.store.failures import replaced_by
 from perdure.store.lifecycle import Transition, after_settling, allows
-from perdure.store.outcomes import Written, written_by
+from perdure.store.outcomes import Delayed, Written, written_by
 from perdure.store.sql.rows import STATUS_OF
 from perdure.store.sqlite.rows import (
     INLINE_MAX_BYTES,
@@ -367,6 +367,7 @@ def claim_jobs(transaction: Transaction, request: ClaimRequest) -> Claimed:
         now=transaction.now,
         limit=request.limit,
         alone=int(request.is_alone),
+        incarnation=request.incarnation,
     )
     return _claimed(transaction, rows)
 
@@ -426,6 +427,7 @@ def _start(
                 transaction.now,
                 as_json(keys) if keys else None,
                 int(request.is_alone),
+                request.incarnation,
             )
             for number, keys in chosen
         ],
@@ -480,9 +482,9 @@ def settle_jobs(transaction: Transaction, settlements: Sequence[Settlement]) -> 
     transaction.write_rows(
         "close_limits",
         [
-            (each.job.namespace, each.written.retried.closes_limit, each.ready_at, now)
+            (each.job.namespace, each.written.delayed.closes_limit, each.ready_at, now)
             for each in others
-            if each.written.retried is not None and each.written.retried.closes_limit
+            if each.written.delayed is not None and each.written.delayed.closes_limit
         ],
     )
     hint_at_moves(transaction, [(ending.moved_job, ending.after) for ending in current])
@@ -498,7 +500,7 @@ def _endings(transaction: Transaction, settlements: Sequence[Settlement]) -> lis
         ending = None
         if job is not None and job.epoch == settlement.claim.epoch:
             written = written_by(settlement.outcome)
-            ready_at = _ready_at(transaction, job, written.retried)
+            ready_at = _ready_at(transaction, job, written.delayed)
             is_due = ready_at <= transaction.now
             is_node = job.run_id is not None
             before, outcome = STATUS_OF[job.status], settlement.outcome
@@ -529,7 +531,7 @@ def _row(now: int, ending: _Ending) -> Row:
     job, after, settlement, written, ready_at = ending
     # An aborting job ends cancelled whatever its outcome.
     is_counted = job.status == Status.ACTIVE
-    retried = written.retried if is_counted else None
+    delayed = written.delayed if is_counted else None
     progress = settlement.progress
     is_finished = after in FINISHED
     return (
@@ -539,8 +541,8 @@ def _row(now: int, ending: _Ending) -> Row:
         written.failures if is_counted else 0,
         written.snoozes if is_counted else 0,
         ready_at if is_counted else job.ready_at,
-        None if retried is None else job.worker,
-        None if retried is None else ready_at + micros_in(retried.hold_off),
+        None if delayed is None else job.worker,
+        None if delayed is None else ready_at + micros_in(delayed.hold_off),
         now if is_finished else None,
         is_finished and settlement.is_hidden,
         None if progress is None else progress.percent,
@@ -550,12 +552,12 @@ def _row(now: int, ending: _Ending) -> Row:
     )
 
 
-def _ready_at(transaction: Transaction, job: SqliteJobRow, retried: Retried | None) -> int:
-    if retried is None:
+def _ready_at(transaction: Transaction, job: SqliteJobRow, delayed: Delayed | None) -> int:
+    if delayed is None:
         return job.ready_at
-    if retried.until is not None:
-        return micros(retried.until)
-    return transaction.now + micros_in(retried.delay)
+    if delayed.until is not None:
+        return micros(delayed.until)
+    return transaction.now + micros_in(delayed.delay)
 
 
 class SqliteJobs(JobStore):
@@ -642,12 +644,12 @@ class SqliteJobs(JobStore):
             lambda transaction: move_start(transaction, claim, within), 1
         )
 
-    async def requeue_unknown(self, worker: WorkerId, known: Sequence[JobId]) -> int:
+    async def requeue_unknown(
+        self, worker: WorkerId, known: Sequence[JobId], incarnation: int | None = None
+    ) -> int:
         def give_back(transaction: Transaction) -> int:
-            held = [
-                SqliteJobRow._make(row)
-                for row in transaction.rows("claimed_by_worker", worker=worker)
-            ]
+            rows = transaction.rows("claimed_by_worker", worker=worker, incarnation=incarnation)
+            held = [SqliteJobRow._make(row) for row in rows]
             kept = set(known)
             moves = [_returned(job) for job in held if job.id not in kept]
             move(transaction, Transition.REQUEUE, moves)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 
 import msgspec
 
+from perdure.model.failure import Failure
 from perdure.model.ids import WorkerId
 from perdure.model.job import Expired, Status, TakenOver
 from perdure.model.partition import Partition
@@ -14,7 +15,7 @@ from perdure.model.run import RunStatus, Wait
 from perdure.model.schedule import Schedule, scheduled_flows
 from perdure.model.worker import PollResult, TaskCounts, WorkerInfo, counted_since
 from perdure.store.contract import POLL_PARTITIONS_MAX, MaintenanceStore
-from perdure.store.failures import deadline_expired, lease_expired
+from perdure.store.failures import deadline_expired, lease_expired, worker_restarted
 from perdure.store.lifecycle import Transition, after_take_over
 from perdure.store.sql.rows import decode_counts, first_readable, node_from, read_schedule
 from perdure.store.sqlite.jobs import Move, bound_limits, move
@@ -62,9 +63,23 @@ class SqliteMaintenance(MaintenanceStore):
     async def take_over_expired(self, namespace: str, limit: int) -> list[TakenOver]:
         def take_over(transaction: Transaction) -> list[TakenOver]:
             expired = _jobs(transaction, "expired_leases", namespace, limit)
-            moves = [_take_over(job) for job in expired]
-            move(transaction, Transition.TAKE_OVER, moves)
-            return [_taken_over(each) for each in moves]
+            return _take_over(transaction, expired, lease_expired)
+
+        return await self._session.write(take_over)
+
+    async def take_over_former(
+        self, namespace: str, worker: WorkerId, incarnation: int, limit: int
+    ) -> list[TakenOver]:
+        def take_over(transaction: Transaction) -> list[TakenOver]:
+            rows = transaction.rows(
+                "former_claims",
+                namespace=namespace,
+                worker=worker,
+                incarnation=incarnation,
+                limit=limit,
+            )
+            former = [SqliteJobRow._make(row) for row in rows]
+            return _take_over(transaction, former, worker_restarted)
 
         return await self._session.write(take_over)
 
@@ -147,27 +162,29 @@ class SqliteMaintenance(MaintenanceStore):
         return await self._session.write(prune)
 
     async def register_worker(
-        self, info: WorkerInfo, counts: Sequence[TaskCounts] = (), *, is_new: bool = False
-    ) -> None:
+        self, info: WorkerInfo, counts: Sequence[TaskCounts] = (), *, starts: bool = False
+    ) -> bool:
         row = {
             "id": info.id,
             "namespace": info.namespace,
             "info": encode(info),
             "lease": micros_in(info.lease),
             "counts": encode(counts),
-            "is_new": is_new,
+            "incarnation": info.incarnation,
+            "starts": starts,
         }
 
-        def register(transaction: Transaction) -> None:
-            if is_new:
+        def register(transaction: Transaction) -> bool:
+            if starts:
                 _keep_counts(transaction, transaction.rows("counts_of_worker", id=info.id))
-            transaction.write("register_worker", **row, now=transaction.now)
+            return transaction.write("register_worker", **row, now=transaction.now) > 0
 
-        await self._session.write(register)
+        return await self._session.write(register)
 
-    async def remove_worker(self, id: WorkerId) -> None:
+    async def remove_worker(self, id: WorkerId, incarnation: int | None = None) -> None:
         def remove(transaction: Transaction) -> None:
-            _keep_counts(transaction, transaction.rows("remove_worker", id=id))
+            gone = transaction.rows("remove_worker", id=id, incarnation=incarnation)
+            _keep_counts(transaction, gone)
 
         await self._session.write(remove)
 
@@ -244,13 +261,23 @@ def _jobs(transaction: Transaction, name: str, namespace: str, limit: int) -> li
     return [SqliteJobRow._make(row) for row in rows]
 
 
-def _take_over(job: SqliteJobRow) -> Move:
+def _take_over(
+    transaction: Transaction,
+    jobs: Sequence[SqliteJobRow],
+    failure_of: Callable[[str | None], Failure],
+) -> list[TakenOver]:
+    moves = [_take_over_move(job, failure_of(job.worker)) for job in jobs]
+    move(transaction, Transition.TAKE_OVER, moves)
+    return [_taken_over(each) for each in moves]
+
+
+def _take_over_move(job: SqliteJobRow, failure: Failure) -> Move:
     status, was_alone = Status(job.status), bool(job.claimed_alone)
     after, partition = after_take_over(status, job.partition, was_alone=was_alone)
     return Move(
         job=job,
         after=after,
-        failure=lease_expired(job.worker),
+        failure=failure,
         takes_claim=True,
         crashes=1,
         partition=partition,

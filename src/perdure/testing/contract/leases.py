@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from msgspec.structs import replace
 
@@ -13,7 +15,7 @@ from perdure.model.outcome import Completed, Outcome, Parked, Requeued, Retried
 from perdure.model.partition import UNSUSPECTED, Suspicion, with_suspicion
 from perdure.model.worker import Renewal
 from perdure.store.contract import Store
-from perdure.store.failures import lease_expired
+from perdure.store.failures import lease_expired, worker_restarted
 from perdure.store.lifecycle import Transition
 from perdure.testing.contract.builders import (
     HOUR,
@@ -211,6 +213,18 @@ class TestJobsRequeueUnknown:
         assert await store.jobs.requeue_unknown(WORKER, []) == 0
         assert [await job_record(store, each.id) for each in there] == before
 
+    @pytest.mark.parametrize("rules", [(), (LimitRule(key="mailer", live_max=9),)])
+    async def test_leaves_what_another_incarnation_claimed(
+        self, store: Store, rules: tuple[LimitRule, ...]
+    ) -> None:
+        ids = await insert_many(store, 3)
+        for incarnation in (1, 2, None):
+            await claim_one(store, incarnation=incarnation, rules=rules)
+
+        assert await store.jobs.requeue_unknown(WORKER, [], 2) == 1
+        assert await claim_ids(store) == [ids[1]]
+        assert await store.jobs.requeue_unknown(WORKER, []) == 2
+
     async def test_requeues_many_at_once(self, store: Store) -> None:
         ids = await insert_many(store, 50)
         await claim(store)
@@ -392,3 +406,69 @@ class TestMaintenanceTakeOverExpired:
         assert {each.id for each in taken} == {first.id, second.id}
         [last] = await store.maintenance.take_over_expired(NAMESPACE, 2)
         assert last.id == third.id
+
+
+class TestMaintenanceTakeOverFormer:
+    async def test_takes_over_before_the_lease_expires_and_counts_a_crash(
+        self, store: Store
+    ) -> None:
+        claimed = await claim_one_new(store, incarnation=1, is_alone=True)
+
+        [taken] = await store.maintenance.take_over_former(NAMESPACE, WORKER, 2, 10)
+
+        [crash] = await store.queries.failed_attempts(claimed.id)
+        assert crash.failure == taken.failure == worker_restarted(WORKER)
+        assert (taken.id, taken.worker, taken.after) == (claimed.id, WORKER, Status.WAITING)
+        job = await read_job(store, claimed.id)
+        assert (job.status, job.crashes, job.suspicion) == (Status.WAITING, 1, SUSPECTED)
+        assert await settle(store, claimed, Completed(output=b"late")) is None
+        assert await claim_ids(store) == [], "it waits among the suspects"
+
+    async def test_counts_a_crash_alone(self, store: Store) -> None:
+        claimed = await claim_one_new(store, incarnation=1)
+        await store.maintenance.take_over_former(NAMESPACE, WORKER, 2, 10)
+        await claim_one(store, suspicion=SUSPECTED, incarnation=2, is_alone=True)
+        await store.maintenance.take_over_former(NAMESPACE, WORKER, 3, 10)
+
+        assert (await read_job(store, claimed.id)).suspicion == Suspicion(crashes=2, alone=1)
+
+    async def test_leaves_all_other_claims(self, store: Store) -> None:
+        """Those of this incarnation, of none, of another worker and in another namespace."""
+        others: list[dict[str, Any]] = [
+            {"incarnation": 2},
+            {"incarnation": None},
+            {"incarnation": 1, "worker": OTHER_WORKER},
+        ]
+        held = [await claim_one_new(store, **each) for each in others]
+        [theirs] = await insert_many(store, 1, namespace="team-b")
+        await claim_one(store, namespace="team-b", incarnation=1)
+
+        assert await store.maintenance.take_over_former(NAMESPACE, WORKER, 2, 10) == []
+        assert {await status_of(store, each.id) for each in held} == {Status.ACTIVE}
+        [taken] = await store.maintenance.take_over_former("team-b", WORKER, 2, 10)
+        assert taken.id == theirs
+
+    async def test_cancels_what_was_asked_to_stop(self, store: Store) -> None:
+        claimed = await claim_one_new(store, incarnation=1)
+        await store.admin.change_jobs(Transition.ABORT, NAMESPACE, [claimed.id])
+
+        [taken] = await store.maintenance.take_over_former(NAMESPACE, WORKER, 2, 10)
+
+        assert taken.after is Status.CANCELLED
+        assert await status_of(store, claimed.id) is Status.CANCELLED
+
+    async def test_takes_over_up_to_the_limit(self, store: Store) -> None:
+        ids = await insert_many(store, 3)
+        await claim(store, incarnation=1)
+
+        first = await store.maintenance.take_over_former(NAMESPACE, WORKER, 2, 2)
+        last = await store.maintenance.take_over_former(NAMESPACE, WORKER, 2, 2)
+
+        assert [len(first), len(last)] == [2, 1]
+        assert {each.id for each in [*first, *last]} == set(ids)
+
+
+async def claim_one_new(store: Store, **changes: Any) -> Claim:
+    """Insert a job and claim it as these changes of the request say."""
+    await insert(store)
+    return await claim_one(store, **changes)

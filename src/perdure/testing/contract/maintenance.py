@@ -319,11 +319,34 @@ class TestMaintenanceRegisterWorker:
         assert (state.started_at, state.seen_at) == (since, clock())
         assert state.info.concurrency == 4
 
+    async def test_replaces_the_former_incarnation_at_a_start(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        former, latter = worker_info(incarnation=1), worker_info(incarnation=2)
+        assert await store.maintenance.register_worker(former, starts=True)
+        clock.advance(MINUTE)
+        assert await store.maintenance.register_worker(latter, starts=True)
+        started_at = clock()
+        clock.advance(MINUTE)
+
+        assert not await store.maintenance.register_worker(former)
+        [state] = await store.queries.workers(NAMESPACE)
+        assert state == WorkerState(
+            info=latter, started_at=started_at, seen_at=started_at, running=()
+        )
+        assert await store.maintenance.register_worker(latter)
+
+    async def test_writes_a_row_that_is_gone_again(self, store: Store) -> None:
+        info = worker_info(incarnation=1)
+
+        assert await store.maintenance.register_worker(info)
+        assert [state.info for state in await store.queries.workers(NAMESPACE)] == [info]
+
     async def test_counts_what_a_process_counted_since_its_row_was_written_first(
         self, store: Store
     ) -> None:
         """A worker that runs again, or whose row was pruned, has counted some of it before."""
-        await store.maintenance.register_worker(worker_info(), [sent(2)], is_new=True)
+        await store.maintenance.register_worker(worker_info(), [sent(2)], starts=True)
         for _ in range(2):
             await store.maintenance.register_worker(worker_info(), [sent(5), sent(1, "b")])
 
@@ -336,19 +359,19 @@ class TestMaintenanceRegisterWorker:
         assert await sent_in(store) == 7
 
     async def test_keeps_what_a_former_process_counted_under_this_id(self, store: Store) -> None:
-        await store.maintenance.register_worker(worker_info(), is_new=True)
+        await store.maintenance.register_worker(worker_info(), starts=True)
         await store.maintenance.register_worker(worker_info(), [sent(5)])
         for _ in range(2):  # the answer to the first may have been lost
-            await store.maintenance.register_worker(worker_info(), is_new=True)
+            await store.maintenance.register_worker(worker_info(), starts=True)
         await store.maintenance.register_worker(worker_info(), [sent(2)])
 
         assert await sent_in(store) == 7
 
     async def test_counts_nothing_twice_when_a_process_registers_anew(self, store: Store) -> None:
         """Its sign-off failed, so its row is still there."""
-        await store.maintenance.register_worker(worker_info(), is_new=True)
+        await store.maintenance.register_worker(worker_info(), starts=True)
         await store.maintenance.register_worker(worker_info(), [sent(5)])
-        await store.maintenance.register_worker(worker_info(), [sent(5)], is_new=True)
+        await store.maintenance.register_worker(worker_info(), [sent(5)], starts=True)
         await store.maintenance.register_worker(worker_info(), [sent(7)])
 
         assert await sent_in(store) == 7
@@ -363,7 +386,7 @@ class TestQueriesWorkCounts:
         assert await store.queries.work_counts(None) == {}
         for id, namespace in ((WORKER, NAMESPACE), (OTHER_WORKER, NAMESPACE), ("third", "team-b")):
             info = worker_info(id=WorkerId(id), namespace=namespace)
-            await store.maintenance.register_worker(info, is_new=True)
+            await store.maintenance.register_worker(info, starts=True)
             await store.maintenance.register_worker(info, counts(2, failed=1))
         await store.maintenance.remove_worker(WORKER)
 
@@ -376,7 +399,7 @@ class TestQueriesWorkCounts:
 class TestMaintenanceRemoveWorker:
     async def test_keeps_what_it_counted_once(self, store: Store) -> None:
         for id in (WORKER, OTHER_WORKER):
-            await store.maintenance.register_worker(worker_info(id=id), is_new=True)
+            await store.maintenance.register_worker(worker_info(id=id), starts=True)
             await store.maintenance.register_worker(worker_info(id=id), [sent(2), sent(1, "b")])
             for _ in range(2):
                 await store.maintenance.remove_worker(id)
@@ -399,6 +422,15 @@ class TestMaintenanceRemoveWorker:
         await store.maintenance.remove_worker(WORKER)
 
         assert await status_of(store, claimed.id) is Status.ACTIVE
+
+    async def test_leaves_an_incarnation_that_has_replaced_it(self, store: Store) -> None:
+        await store.maintenance.register_worker(worker_info(incarnation=2))
+
+        await store.maintenance.remove_worker(WORKER, 1)
+
+        assert len(await store.queries.workers(None)) == 1
+        await store.maintenance.remove_worker(WORKER, 2)
+        assert await store.queries.workers(None) == []
 
     async def test_does_nothing_for_a_worker_that_is_not_there(self, store: Store) -> None:
         await store.maintenance.remove_worker(WORKER)

@@ -63,6 +63,7 @@ OUTCOMES: dict[str, tuple[Outcome, Status]] = {
     "dead-lettered": (DeadLettered(failure=failure()), Status.DEAD),
     "cancelled": (Cancelled(), Status.CANCELLED),
     "requeued": (Requeued(), Status.WAITING),
+    "requeued later": (Requeued(delay=MINUTE), Status.SCHEDULED),
     "parked": (Parked(), Status.PAUSED),
 }
 every_outcome = pytest.mark.parametrize("name", OUTCOMES)
@@ -403,6 +404,22 @@ class TestSettleJobsBackToTheQueue:
         assert (await read_job(store, claimed.id)).ready_at == ready_at
         assert await claim_ids(store) == [claimed.id, behind]
 
+    async def test_waits_at_no_cost_when_requeued_for_later(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        claimed = await claim_new(store)
+        clock.advance(SECOND)
+
+        await settle(store, claimed, Requeued(delay=MINUTE))
+
+        job = await read_job(store, claimed.id)
+        assert (job.status, job.ready_at) == (Status.SCHEDULED, clock() + MINUTE)
+        assert (job.attempt, job.failures, job.snoozes, job.crashes) == (0, 0, 0, 0)
+        assert await store.queries.failed_attempts(claimed.id) == []
+        clock.advance(MINUTE)
+        assert await store.maintenance.promote_due(NAMESPACE, 10) == 1
+        assert await claim_ids(store) == [claimed.id]
+
     async def test_moves_to_another_partition_when_requeued_there(
         self, store: Store, clock: ManualClock
     ) -> None:
@@ -598,7 +615,7 @@ class TestJobsSettleParked:
 
         job = await read_job(store, claimed.id)
         assert (job.status, job.epoch, job.lease_until) == (status, claimed.epoch + 1, None)
-        assert job.attempt == (0 if name in ("requeued", "parked") else 1)
+        assert job.attempt == (0 if name in ("requeued", "requeued later", "parked") else 1)
         if status in FINISHED:
             assert (job.worker, job.finished_at) == (OTHER_WORKER, clock())
         history = await store.queries.failed_attempts(claimed.id)

@@ -31,7 +31,8 @@ SET status      = 'active',
     started_at  = coalesce(:now, statement_timestamp()),
     lease_until = coalesce(:now, statement_timestamp()) + :lease,
     limit_keys  = NULL,
-    claimed_alone = :alone
+    claimed_alone = :alone,
+    incarnation = :incarnation
 WHERE ctid = ANY (ARRAY (SELECT place FROM picked))
 RETURNING id, epoch, partition_key, input, attempt, failures, snoozes, max_attempts, policy, job_group,
           deadline_at, created_at, rank, started_at, priority, crashes, run_id, node_key,
@@ -112,7 +113,8 @@ SET status      = 'active',
     started_at  = coalesce(:now, statement_timestamp()),
     lease_until = coalesce(:now, statement_timestamp()) + :lease,
     limit_keys  = NULL,
-    claimed_alone = :alone
+    claimed_alone = :alone,
+    incarnation = :incarnation
 WHERE ctid = ANY (ARRAY (SELECT place FROM picked ORDER BY rank, id LIMIT :limit))
 RETURNING id, epoch, partition_key, input, attempt, failures, snoozes, max_attempts, policy, job_group,
           deadline_at, created_at, rank, started_at, priority, crashes, run_id, node_key,
@@ -294,7 +296,7 @@ WHERE jobs.id = outcomes.id
 RETURNING jobs.id, jobs.status, jobs.limit_keys IS NOT NULL;
 
 -- name: settle_jobs
--- ``after`` is the status an outcome leads to, null for one that is retried at ``ready_at``.
+-- ``after`` is the status an outcome leads to, null for one that is ready again at ``ready_at``.
 WITH given AS MATERIALIZED (
     SELECT id, epoch, after, output, is_refunded, is_snoozed, closes_limit, failure,
            percent, message, details, is_hidden, partition_key, moment.now,
@@ -342,7 +344,8 @@ settled AS (
             - CASE WHEN jobs.status = 'active' AND is_refunded THEN 1 ELSE 0 END,
         failures = jobs.failures
             + CASE WHEN jobs.status = 'active'
-                    AND (is_retried AND NOT is_snoozed OR after IN ('failed', 'dead'))
+                    AND (is_retried AND NOT is_snoozed AND NOT is_refunded
+                         OR after IN ('failed', 'dead'))
               THEN 1 ELSE 0 END,
         snoozes   = jobs.snoozes
             + CASE WHEN jobs.status = 'active' AND is_retried AND is_snoozed
@@ -503,6 +506,7 @@ SET status      = CASE status WHEN 'active' THEN 'waiting' ELSE 'cancelled' END,
 WHERE status IN ('active', 'aborting')
   AND worker = $2
   AND id <> ALL ($3::text[])
+  AND incarnation IS NOT DISTINCT FROM $4::bigint
 RETURNING id, status, limit_keys IS NOT NULL, partition_key;
 
 -- name: lock_limits
@@ -666,7 +670,8 @@ SET status      = 'active',
         WHEN chosen.keys IS NOT NULL
         THEN ARRAY (SELECT json_array_elements_text(chosen.keys::json))
     END,
-    claimed_alone = :alone
+    claimed_alone = :alone,
+    incarnation = :incarnation
 FROM :chosen(id, keys)
 WHERE jobs.id = chosen.id
 RETURNING jobs.id, epoch, partition_key, input, attempt, failures, snoozes, max_attempts, policy,

@@ -182,8 +182,21 @@ ORDER BY lease_until
 LIMIT $3
 FOR UPDATE SKIP LOCKED;
 
--- name: take_over_expired
--- Those found by ``expired_leases`` and locked in the same transaction.
+-- name: former_claims
+-- Not skipping what is locked: the worker takes over what it had claimed only once.
+SELECT id, partition_key, worker, attempt, status, claimed_alone, limit_keys IS NOT NULL,
+       run_id, node_key, epoch, coalesce($1::timestamptz, statement_timestamp())
+FROM {schema}.jobs
+WHERE status IN ('active', 'aborting')
+  AND namespace = $2
+  AND worker = $3
+  AND incarnation <> $4
+ORDER BY id
+LIMIT $5
+FOR UPDATE;
+
+-- name: take_over
+-- Those found by one of these and locked in the same transaction.
 UPDATE {schema}.jobs
 SET status        = taken.status,
     partition_key = taken.partition_key,
@@ -341,19 +354,24 @@ RETURNING key;
 
 -- name: register_worker
 INSERT INTO {schema}.workers AS known (
-    id, namespace, info, lease, started_at, seen_at, counts, counts_before
+    id, namespace, info, lease, started_at, seen_at, counts, counts_before, incarnation
 )
 VALUES (:id, :namespace, :info, :lease, coalesce(:now, statement_timestamp()),
-        coalesce(:now, statement_timestamp()), :counts, :counts)
+        coalesce(:now, statement_timestamp()), :counts, :counts, :incarnation)
 ON CONFLICT (id) DO UPDATE
-SET namespace = excluded.namespace,
-    info      = excluded.info,
-    lease     = excluded.lease,
-    counts    = excluded.counts,
-    counts_before = CASE WHEN :is_new THEN excluded.counts ELSE known.counts_before END,
+SET namespace     = excluded.namespace,
+    info          = excluded.info,
+    lease         = excluded.lease,
+    incarnation   = excluded.incarnation,
+    counts        = excluded.counts,
+    counts_before = CASE WHEN :starts THEN excluded.counts ELSE known.counts_before END,
+    started_at    = CASE WHEN :starts THEN excluded.started_at ELSE known.started_at END,
     -- Never earlier: a heartbeat in the future marks a clock that was set back, until bound_times
     -- runs.
-    seen_at   = greatest(known.seen_at, excluded.seen_at);
+    seen_at     = greatest(known.seen_at, excluded.seen_at)
+WHERE :starts
+   OR known.incarnation IS NOT DISTINCT FROM excluded.incarnation
+RETURNING true;
 
 -- name: counts_of_worker
 SELECT namespace, counts, counts_before
@@ -364,6 +382,7 @@ FOR UPDATE;
 -- name: remove_worker
 DELETE FROM {schema}.workers
 WHERE id = $1
+  AND incarnation IS NOT DISTINCT FROM $2::bigint
 RETURNING namespace, counts, counts_before;
 
 -- name: prune_workers

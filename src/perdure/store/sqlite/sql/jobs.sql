@@ -58,7 +58,8 @@ SET status      = 'active',
     worker      = :worker,
     lease_until = :lease_until,
     started_at  = :now,
-    claimed_alone = :alone
+    claimed_alone = :alone,
+    incarnation = :incarnation
 WHERE rowid IN (
     SELECT job.rowid
     FROM json_each(:partitions) AS wanted
@@ -113,14 +114,16 @@ SET status      = 'active',
     lease_until = picked.lease_until,
     started_at  = picked.started_at,
     limit_keys  = picked.limit_keys,
-    claimed_alone = picked.alone
+    claimed_alone = picked.alone,
+    incarnation = picked.incarnation
 FROM (
     SELECT column1 AS number,
            column2 AS worker,
            column3 AS lease_until,
            column4 AS started_at,
            column5 AS limit_keys,
-           column6 AS alone
+           column6 AS alone,
+           column7 AS incarnation
     FROM (VALUES {rows})
 ) AS picked
 WHERE job.rowid = picked.number
@@ -280,7 +283,8 @@ WHERE job.rowid = latest.number;
 SELECT {job_row}
 FROM {prefix}jobs AS job INDEXED BY {prefix}jobs_claimed
 WHERE job.lease_until IS NOT NULL
-  AND job.worker = :worker;
+  AND job.worker = :worker
+  AND job.incarnation IS :incarnation;
 
 -- name: live_under_limits
 -- One pass over the claimed jobs that count under any limit; there are never more than running

@@ -141,6 +141,16 @@ WHERE job.namespace = :namespace
 ORDER BY job.lease_until
 LIMIT :limit;
 
+-- name: former_claims
+SELECT {job_row}
+FROM {prefix}jobs AS job INDEXED BY {prefix}jobs_claimed
+WHERE job.lease_until IS NOT NULL
+  AND job.namespace = :namespace
+  AND job.worker = :worker
+  AND job.incarnation <> :incarnation
+ORDER BY job.id
+LIMIT :limit;
+
 -- name: past_deadlines
 SELECT {job_row}
 FROM {prefix}jobs AS job INDEXED BY {prefix}jobs_deadline
@@ -190,18 +200,22 @@ WHERE namespace = :namespace
 
 -- name: register_worker
 INSERT INTO {prefix}workers (
-    id, namespace, info, lease, started_at, seen_at, counts, counts_before
+    id, namespace, info, lease, started_at, seen_at, counts, counts_before, incarnation
 )
-VALUES (:id, :namespace, :info, :lease, :now, :now, :counts, :counts)
+VALUES (:id, :namespace, :info, :lease, :now, :now, :counts, :counts, :incarnation)
 ON CONFLICT (id) DO UPDATE
-SET namespace = excluded.namespace,
-    info      = excluded.info,
-    lease     = excluded.lease,
-    counts    = excluded.counts,
-    counts_before = CASE WHEN :is_new THEN excluded.counts ELSE counts_before END,
+SET namespace     = excluded.namespace,
+    info          = excluded.info,
+    lease         = excluded.lease,
+    incarnation   = excluded.incarnation,
+    counts        = excluded.counts,
+    counts_before = CASE WHEN :starts THEN excluded.counts ELSE counts_before END,
+    started_at    = CASE WHEN :starts THEN excluded.started_at ELSE started_at END,
     -- Not back: a heartbeat of the future shows that the clock was set back, until that is dealt
     -- with.
-    seen_at   = max(seen_at, excluded.seen_at);
+    seen_at     = max(seen_at, excluded.seen_at)
+WHERE :starts
+   OR incarnation IS excluded.incarnation;
 
 -- name: counts_of_worker
 SELECT namespace, counts, counts_before
@@ -211,6 +225,7 @@ WHERE id = :id;
 -- name: remove_worker
 DELETE FROM {prefix}workers
 WHERE id = :id
+  AND incarnation IS :incarnation
 RETURNING namespace, counts, counts_before;
 
 -- name: prune_workers

@@ -49,6 +49,7 @@ from perdure.testing.contract.operations.schedules import (
     clear_schedules,
 )
 from perdure.testing.contract.operations.workload import (
+    INCARNATIONS,
     LIMIT,
     NAMESPACES,
     RULES,
@@ -75,6 +76,7 @@ OUTCOMES: tuple[Outcome, ...] = (
     Cancelled(failure=failure("cleaned up")),
     Cancelled(),
     Requeued(),
+    Requeued(delay=20 * SECOND),
     Parked(),
 )
 
@@ -154,9 +156,16 @@ def _save_progress(workload: Workload, numbers: frozenset[int], percent: int) ->
     return lambda store: store.jobs.save_progress(progress)
 
 
-def _requeue_unknown(workload: Workload, worker: WorkerId, known: frozenset[int]) -> Do:
+def _requeue_unknown(
+    workload: Workload, worker: WorkerId, known: frozenset[int], incarnation: int | None
+) -> Do:
     ids = workload.ids(known)
-    return lambda store: store.jobs.requeue_unknown(worker, ids)
+    return lambda store: store.jobs.requeue_unknown(worker, ids, incarnation)
+
+
+def _register(workload: Workload, worker: WorkerId, incarnation: int | None, starts: bool) -> Do:
+    info = worker_info(id=worker, incarnation=incarnation)
+    return lambda store: store.maintenance.register_worker(info, starts=starts)
 
 
 def _move_start(workload: Workload, numbers: frozenset[int], within: timedelta) -> Do:
@@ -206,6 +215,7 @@ _PREPARE: dict[str, Callable[..., Do]] = {
     "renew": _renew,
     "save progress": _save_progress,
     "requeue unknown": _requeue_unknown,
+    "register": _register,
     "move start": _move_start,
     "operate": _operate,
     "change group": _change_group,
@@ -284,6 +294,7 @@ def _claim_request(random: Random) -> ClaimRequest:
             for suspicion in random.sample(SUSPICIONS, random.randint(1, 3))
         ],
         is_alone=random.random() < 0.5,
+        incarnation=random.choice(INCARNATIONS),
         limit=random.choice([1, 2, 9]),
         lease=random.choice([LEASE, 10 * SECOND]),
     )
@@ -327,7 +338,12 @@ _SELDOM: tuple[Draw, ...] = (
     lambda random: ("insert again", _numbers(random)),
     lambda random: ("renew", random.choice(WORKERS), _numbers(random)),
     lambda random: ("save progress", _numbers(random), random.randint(0, 100)),
-    lambda random: ("requeue unknown", random.choice(WORKERS), _numbers(random)),
+    lambda random: (
+        "requeue unknown",
+        random.choice(WORKERS),
+        _numbers(random),
+        random.choice(INCARNATIONS),
+    ),
     lambda random: ("move start", _numbers(random), random.choice([0, 10]) * SECOND),
     lambda random: ("change group", random.choice(OPERATORS), random.choice(NAMESPACES)),
     lambda random: ("call", "admin.pause_queue", random.choice(NAMESPACES), "mail", "ann"),
@@ -357,10 +373,24 @@ _SELDOM: tuple[Draw, ...] = (
     ),
     lambda random: (
         "call",
-        "maintenance.register_worker",
-        worker_info(id=random.choice(WORKERS)),
+        "maintenance.take_over_former",
+        _namespace(random),
+        random.choice(WORKERS),
+        random.choice([1, 2]),
+        LIMIT,
     ),
-    lambda random: ("call", "maintenance.remove_worker", random.choice(WORKERS)),
+    lambda random: (
+        "register",
+        random.choice(WORKERS),
+        random.choice(INCARNATIONS),
+        random.random() < 0.5,
+    ),
+    lambda random: (
+        "call",
+        "maintenance.remove_worker",
+        random.choice(WORKERS),
+        random.choice(INCARNATIONS),
+    ),
     lambda random: ("call", "maintenance.prune_workers", NAMESPACES[0], 20 * SECOND),
     lambda random: ("call", "maintenance.poll", random.choice(NAMESPACES)),
 )
@@ -378,7 +408,8 @@ async def clear(store: Store, clock: ManualClock) -> None:
     await clear_schedules(store)
     await clear_runs(store)
     for worker in WORKERS:
-        await store.maintenance.remove_worker(worker)
+        for incarnation in INCARNATIONS:
+            await store.maintenance.remove_worker(worker, incarnation)
     unfinished = [
         job.id
         for job in await store.queries.list_jobs(JobFilter(), 1000)

@@ -18,6 +18,7 @@ from perdure.testing.contract.builders import SECOND
 
 NAMESPACES = ("team-a", "team-b")
 WORKERS = (WorkerId("worker-1"), WorkerId("worker-2"))
+INCARNATIONS = (None, 1, 2)
 RULES: tuple[tuple[LimitRule, ...], ...] = (
     (),
     (),
