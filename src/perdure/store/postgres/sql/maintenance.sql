@@ -173,7 +173,7 @@ FOR UPDATE SKIP LOCKED;
 -- name: former_claims
 -- Not skipping what is locked: the worker takes over what it had claimed only once.
 SELECT id, partition_key, worker, attempt, status, claimed_alone, limit_keys IS NOT NULL,
-       run_id, node_key, coalesce($1::timestamptz, statement_timestamp())
+       run_id, node_key, epoch, coalesce($1::timestamptz, statement_timestamp())
 FROM {schema}.jobs
 WHERE status IN ('active', 'aborting')
   AND namespace = $2
