@@ -36,6 +36,7 @@ from perdure.errors import (
     AttemptTimeout as AttemptTimeout,
     CheckFailed as CheckFailed,
     Conflict as Conflict,
+    ContractMismatch as ContractMismatch,
     DeadlineExceeded as DeadlineExceeded,
     DuplicateTask as DuplicateTask,
     DefinitionCorrupt as DefinitionCorrupt,
