@@ -122,6 +122,8 @@ from perdure.model.job import (
 )
 from perdure.model.limit import (
     Concurrency as Concurrency,
+    CustomLimit as CustomLimit,
+    Limiter as Limiter,
     Rate as Rate,
     Spacing as Spacing,
 )

@@ -104,6 +104,7 @@ class Service:
                     loop.cancel()
                 await asyncio.gather(*loops, return_exceptions=True)
                 runner.close()
+                await runner.limiters.close()
                 await self._leases.stop()
                 await self._sign_off()
         for loop in broken:
