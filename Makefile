@@ -24,7 +24,7 @@ TYPED := src bench examples proof tests conftest.py
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test test-all test-rest run-tests wheel-check fuzz check format docs bench bench-compare chaos simulate simulate-mutants contract-mutants clean
+.PHONY: help install demo test test-all test-rest run-tests wheel-check store-example fuzz check format docs bench bench-compare chaos simulate simulate-mutants contract-mutants clean
 
 help: ## Show this list
 	@echo "Perdure: make <target>"
@@ -52,6 +52,12 @@ run-tests:
 
 wheel-check: $(DEV) ## Build the wheel, and try it in an empty environment
 	@$(PY) -m tests.wheel
+
+store-example: $(PY) ## Install the example of an own store elsewhere, and run the contract tests
+	@$(PY) -m venv build/store-example
+	@build/store-example/bin/python -m pip --disable-pip-version-check install -qq \
+	    . './examples/own_store[test]' pytest-xdist
+	@build/store-example/bin/python -m pytest -q -n $(WORKERS) examples/own_store
 
 fuzz: $(DEV) ## Try bad input of every kind for 10 minutes (ARGS="--seconds 60")
 	@$(PY) -m proof.fuzz $(ARGS)

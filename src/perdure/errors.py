@@ -1010,6 +1010,22 @@ class SchemaMismatch(StoreError):
     CODE = declare("store.schema_mismatch", "{message}")
 
 
+class ContractMismatch(StoreError):
+    """The store was written for another version of the store contract."""
+
+    CODE = declare(
+        "store.contract_mismatch",
+        "the store at {url} does not support store contract {expected}[, only {stated}]",
+        "Install the release of its package that supports this version of Perdure",
+    )
+    url: str
+    expected: int
+    stated: int | None = None
+
+    def __init__(self, *, url: str, expected: int, stated: int | None) -> None:
+        super().__init__(url=without_password(url), expected=expected, stated=stated)
+
+
 # Exports and imports. Nothing was written.
 
 

@@ -36,6 +36,7 @@ from perdure.errors import (
     AttemptTimeout as AttemptTimeout,
     CheckFailed as CheckFailed,
     Conflict as Conflict,
+    ContractMismatch as ContractMismatch,
     DeadlineExceeded as DeadlineExceeded,
     DuplicateTask as DuplicateTask,
     DefinitionCorrupt as DefinitionCorrupt,
@@ -122,6 +123,8 @@ from perdure.model.job import (
 )
 from perdure.model.limit import (
     Concurrency as Concurrency,
+    CustomLimit as CustomLimit,
+    Limiter as Limiter,
     Rate as Rate,
     Spacing as Spacing,
 )

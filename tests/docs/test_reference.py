@@ -59,6 +59,7 @@ class TestSettings:
             ("Concurrency", perdure.Concurrency),
             ("Rate", perdure.Rate),
             ("Spacing", perdure.Spacing),
+            ("CustomLimit", perdure.CustomLimit),
             ("Worker", perdure.Worker),
             ("JobQueue", perdure.AsyncJobQueue),
         ],

@@ -7,12 +7,14 @@ import json
 import os
 import re
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
@@ -446,6 +448,33 @@ class TestNightlyReport:
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 PATIENCE_SECONDS = 50
+
+
+class TestOwnLimiter:
+    def test_never_runs_more_than_two_at_once_and_frees_the_places_of_a_killed_worker(
+        self, tmp_path
+    ):
+        with (
+            started_example("own_limiter.py", "work.db", cwd=tmp_path) as first,
+            started_example("own_limiter.py", "work.db", cwd=tmp_path),
+        ):
+            next_line(first, "rendering")
+            first.kill()
+            killed_at = time.time()
+            with Client(f"sqlite:///{tmp_path}/work.db") as client:
+                deadline = time.monotonic() + PATIENCE_SECONDS
+                while client.jobs.count(status="completed") < 12 and time.monotonic() < deadline:
+                    time.sleep(0.1)
+                assert client.jobs.count(status="completed") == 12
+        with closing(sqlite3.connect(tmp_path / "work.db-places")) as record:
+            rows = record.execute("SELECT frame, started, ended FROM rendered").fetchall()
+
+        assert any(ended is None for _, _, ended in rows)
+        ends = [(killed_at if ended is None else ended) for _, _, ended in rows]
+        spans = [(started, end) for (_, started, _), end in zip(rows, ends, strict=True)]
+        assert max(sum(start <= at < end for start, end in spans) for at, _ in spans) <= 2
+        # It held both places, and at least two thirds of their ttl were left.
+        assert not [start for start, _ in spans if killed_at < start < killed_at + 1.5]
 
 
 def run_example(name: str, *arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:

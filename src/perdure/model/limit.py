@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 from perdure.diagnostics import declare
 from perdure.errors import InvalidInput
@@ -84,6 +84,54 @@ class Spacing(Limit):
         _set(self, key=key, queue=queue, task=task, every=gap)
 
 
+class Limiter(Protocol):
+    """Counts places under keys outside of the store, for a ``CustomLimit``.
+
+    A worker makes all calls on its event loop, several at the same time, and each must answer
+    within 5 s. ``ttl`` is the worker's lease: a place that is not renewed for as long is free
+    again, because its worker has crashed.
+    """
+
+    async def acquire(
+        self, key: str, n: int, ttl: timedelta
+    ) -> tuple[Sequence[str], datetime | None]:
+        """Take up to ``n`` places under a key for ``ttl``; return their ids.
+
+        The second value is when to ask again if these are fewer than ``n``; None if that is
+        unknown.
+        """
+        ...
+
+    async def renew(self, key: str, places: Sequence[str], ttl: timedelta) -> None:
+        """Keep these places for ``ttl`` from now."""
+        ...
+
+    async def release(self, key: str, places: Sequence[str]) -> None:
+        """Free these places, of which some may be free already."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class CustomLimit(Limit):
+    """As many at once as ``limiter`` grants. A worker asks it before it claims jobs."""
+
+    limiter: Limiter | None = None
+    """None: it is in another process."""
+
+    def __init__(
+        self,
+        limiter: Limiter,
+        *,
+        key: Key = None,
+        queue: str | None = None,
+        task: str | None = None,
+    ) -> None:
+        for method in ("acquire", "renew", "release"):
+            if not callable(getattr(limiter, method, None)):
+                raise check.wrong_type(limiter, "limiter", f"a Limiter, which has {method}()")
+        _set(self, key=key, queue=queue, task=task, limiter=limiter)
+
+
 def is_computed(limit: Limit) -> bool:
     """Whether its key is computed from each job's input: by a function, or as a template."""
     return callable(limit.key) or (isinstance(limit.key, str) and "{{" in limit.key)
@@ -155,6 +203,8 @@ class LimitInfo(Value, omit_defaults=True):
     """The key is computed from each job's input."""
     queue: str | None = None
     task: str | None = None
+    is_custom: bool = False
+    """A limiter of the worker's own decides."""
 
 
 def info_of(limit: Limit) -> LimitInfo:
@@ -168,6 +218,7 @@ def info_of(limit: Limit) -> LimitInfo:
         is_computed=is_computed(limit),
         queue=limit.queue,
         task=limit.task,
+        is_custom=isinstance(limit, CustomLimit),
     )
 
 
@@ -190,6 +241,10 @@ def limit_of(info: LimitInfo) -> Limit | None:
         )
     if info.spacing:
         return Spacing(info.spacing, key=key, queue=info.queue, task=info.task)
+    if info.is_custom:
+        limit = object.__new__(CustomLimit)
+        _set(limit, key=key, queue=info.queue, task=info.task, limiter=None)
+        return limit
     return None
 
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 from perdure.diagnostics import declare
 from perdure.errors import StoreError
-from perdure.model import check
 from perdure.store.contract import Store
 from perdure.store.opening import store_at
 
@@ -23,7 +21,8 @@ class LazyStore:
     """Belongs to one event loop. Given a store, it opens its own handle on the same database."""
 
     def __init__(self, place: str | Store) -> None:
-        self._store = store_at(place) if isinstance(place, str) else _clone_of(place)
+        store = store_at(place)
+        self._store = store if isinstance(place, str) else store.clone()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._opening = asyncio.Lock()
         self.is_closed = False
@@ -55,10 +54,3 @@ class LazyStore:
             if self._loop is None:
                 await self._store.open()
                 self._loop = loop
-
-
-def _clone_of(store: Any) -> Store:
-    if not callable(getattr(store, "clone", None)):
-        raise check.wrong_type(store, "store", "a store or a URL such as sqlite:///work.db")
-    clone: Store = store.clone()
-    return clone

@@ -32,6 +32,7 @@ from perdure.model.graph import Graph
 from perdure.model.ids import RUN_START, RunId
 from perdure.model.limit import (
     Concurrency,
+    CustomLimit,
     Limit,
     LimitRule,
     LimitUsage,
@@ -171,6 +172,31 @@ def governing_rules(
     partition: Partition, task_limits: Sequence[Limit], worker_limits: Sequence[Limit]
 ) -> tuple[LimitRule, ...]:
     """The rules for jobs of a partition: one per key, and one more per further window."""
+    under = _by_key(partition, task_limits, worker_limits)
+    counted = {
+        key: [each for each in limits if not isinstance(each, CustomLimit)]
+        for key, limits in under.items()
+    }
+    return tuple(rule for key, limits in counted.items() if limits for rule in _rules(key, limits))
+
+
+def custom_limits(
+    partition: Partition, task_limits: Sequence[Limit], worker_limits: Sequence[Limit]
+) -> tuple[tuple[str, CustomLimit], ...]:
+    """The limits for jobs of a partition that the store does not count, each with its key."""
+    under = _by_key(partition, task_limits, worker_limits)
+    found = {
+        (key, id(limit.limiter)): (key, limit)
+        for key in sorted(under)
+        for limit in under[key]
+        if isinstance(limit, CustomLimit)
+    }
+    return tuple(found.values())
+
+
+def _by_key(
+    partition: Partition, task_limits: Sequence[Limit], worker_limits: Sequence[Limit]
+) -> dict[str, list[Limit]]:
     under: dict[str, list[Limit]] = {}
     computed = iter(partition.keys)
     for limit in task_limits:
@@ -184,7 +210,10 @@ def governing_rules(
     for limit in worker_limits:
         if _covers(limit, partition):
             under.setdefault(_own_key(limit, None), []).append(limit)
-    return tuple(rule for key, limits in under.items() for rule in _rules(key, limits))
+    return under
+
+
+LIMITS = "a list of Concurrency, Rate, Spacing and CustomLimit"
 
 
 def check_worker_limits(
@@ -194,8 +223,8 @@ def check_worker_limits(
     tasks = set(tasks)
     checked = []
     for limit in limits:
-        if not isinstance(limit, Concurrency | Rate | Spacing):
-            raise check.wrong_type(limit, "limits", "a list of Concurrency, Rate and Spacing")
+        if not isinstance(limit, Concurrency | Rate | Spacing | CustomLimit):
+            raise check.wrong_type(limit, "limits", LIMITS)
         if is_computed(limit):
             raise InvalidInput(COMPUTED_KEY.fault(("limits",)))
         if limit.key is None and limit.queue is None and limit.task is None:
@@ -229,8 +258,10 @@ def _copy(limit: Limit, queue: str | None = None, task: str | None = None) -> Li
             )
         case Spacing():
             return Spacing(limit.every, key=limit.key, queue=queue, task=task)
+        case CustomLimit(limiter=limiter) if limiter is not None:
+            return CustomLimit(limiter, key=limit.key, queue=queue, task=task)
         case _:
-            raise check.wrong_type(limit, "limits", "a list of Concurrency, Rate and Spacing")
+            raise check.wrong_type(limit, "limits", LIMITS)
 
 
 def _covers(limit: Limit, partition: Partition) -> bool:

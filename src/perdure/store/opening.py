@@ -2,37 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
 from urllib.parse import urlsplit
 
 from perdure.clock import Clock
-from perdure.errors import InvalidStoreUrl
-from perdure.store.contract import Store
+from perdure.errors import ContractMismatch, InvalidStoreUrl
+from perdure.model import check
+from perdure.store.contract import CONTRACT_NUMBER, Store
 
-_SCHEMES = {
-    "memory": "memory",
-    "sqlite": "sqlite",
-    "postgresql": "postgres",
-    "postgres": "postgres",
-}
+BUILT_IN = ("memory", "postgres", "postgresql", "sqlite")
+GROUP = "perdure.stores"
+"""The entry points of other packages: the scheme, and a callable like the class of a store."""
 
 
 def store_at(url: str | Store, *, clock: Clock | None = None) -> Store:
     """The store of a URL, not opened yet. ``clock`` replaces the store's own, in tests."""
-    if not isinstance(url, str):
-        return url
-    match _backend_of(url):
-        case "memory":
-            from perdure.store.memory.store import MemoryStore
-
-            return MemoryStore(url, clock=clock)
-        case "sqlite":
-            from perdure.store.sqlite.store import SqliteStore
-
-            return SqliteStore(url, clock=clock)
-        case _:
-            from perdure.store.postgres.store import PostgresStore
-
-            return PostgresStore(url, clock=clock)
+    store: Any = _type_for(url)(url, clock=clock) if isinstance(url, str) else url
+    if not callable(getattr(store, "clone", None)):
+        raise check.wrong_type(store, "store", "a store or a URL such as sqlite:///work.db")
+    stated = getattr(store, "contract_number", None)
+    if stated != CONTRACT_NUMBER:
+        raise ContractMismatch(url=store.url, expected=CONTRACT_NUMBER, stated=stated)
+    found: Store = store
+    return found
 
 
 async def require_store(url: str) -> None:
@@ -41,22 +34,10 @@ async def require_store(url: str) -> None:
     Opening a store creates or upgrades its tables. A read-only command must not: a mistyped URL
     would pass for an empty store, and an older store would be upgraded under its running workers.
     """
-    match _backend_of(url):
-        case "memory":
-            raise InvalidStoreUrl(
-                url=url, reason="a store in memory is only seen by its own process"
-            )
-        case "sqlite":
-            from perdure.store.sqlite.migrations import require_sqlite
-
-            require_sqlite(url)
-        case _:
-            from perdure.store.postgres.migrations import require_postgres
-
-            await require_postgres(url)
+    await store_at(url).require()
 
 
-def _backend_of(url: str) -> str:
+def _type_for(url: str) -> Callable[..., Any]:
     try:
         scheme = urlsplit(url).scheme
     except ValueError:  # its message may quote the password
@@ -64,7 +45,40 @@ def _backend_of(url: str) -> str:
             "it is not a valid URL; percent-encode special characters in user name and password"
         )
         raise InvalidStoreUrl(url=url, reason=reason) from None
-    if scheme not in _SCHEMES:
-        reason = f"{scheme!r} is not a store" if scheme else "it has no scheme"
-        raise InvalidStoreUrl(url=url, reason=reason)
-    return _SCHEMES[scheme]
+    match scheme:
+        case "memory":
+            from perdure.store.memory.store import MemoryStore
+
+            return MemoryStore
+        case "sqlite":
+            from perdure.store.sqlite.store import SqliteStore
+
+            return SqliteStore
+        case "postgresql" | "postgres":
+            from perdure.store.postgres.store import PostgresStore
+
+            return PostgresStore
+        case _:
+            return _registered(scheme, url)
+
+
+def _registered(scheme: str, url: str) -> Callable[..., Any]:
+    from importlib.metadata import entry_points  # takes a while, and most programs need none
+
+    registered = entry_points(group=GROUP)
+    found = {each.value: each for each in registered if each.name == scheme}
+    match list(found.values()):
+        case [entry]:
+            try:
+                loaded: Callable[..., Any] = entry.load()
+            except (ImportError, AttributeError) as error:
+                reason = f"{entry.value} cannot be imported: {error}"
+                raise InvalidStoreUrl(url=url, reason=reason) from error
+            return loaded
+        case []:
+            installed = ", ".join(sorted({*BUILT_IN, *registered.names}))
+            what = f"{scheme!r} is not a store" if scheme else "it has no scheme"
+            raise InvalidStoreUrl(url=url, reason=f"{what}; installed are {installed}")
+        case _:
+            rivals = " and ".join(sorted(found))
+            raise InvalidStoreUrl(url=url, reason=f"{scheme!r} is registered by {rivals}")

@@ -29,6 +29,7 @@ from perdure.model import check
 from perdure.model.job import DEFAULT_QUEUE, MAX_SNOOZES, PRIORITY_DEFAULT, Priority, Progress
 from perdure.model.limit import (
     Concurrency,
+    CustomLimit,
     Limit,
     Rate,
     Spacing,
@@ -478,8 +479,10 @@ def task(
         name, function = function, None
     check.choice(isolation, "isolation", get_args(Isolation))
     for index, limit in enumerate(check.listed(limits, "limits", "limits")):
-        if not isinstance(limit, Concurrency | Rate | Spacing):
-            raise check.wrong_type(limit, f"limits[{index}]", "a Concurrency, Rate or Spacing")
+        if not isinstance(limit, Concurrency | Rate | Spacing | CustomLimit):
+            raise check.wrong_type(
+                limit, f"limits[{index}]", "a Concurrency, Rate, Spacing or CustomLimit"
+            )
         if isinstance(limit.key, str) and is_computed(limit):
             from perdure.expr.template import template_faults  # child processes do without it
 

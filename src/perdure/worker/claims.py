@@ -20,9 +20,10 @@ from perdure.model.ids import WorkerId
 from perdure.model.job import Claimed
 from perdure.model.partition import Partition, suspicion_in
 from perdure.model.worker import WorkerSettings, can_run
-from perdure.store.admission import governing_rules, holds_place
+from perdure.store.admission import custom_limits, governing_rules, holds_place
 from perdure.store.contract import ClaimRequest, PartitionClaim, Store
 from perdure.worker.code import TaskCode
+from perdure.worker.limiters import Limiters, Room
 
 if TYPE_CHECKING:
     from perdure.worker.runner import JobRunner
@@ -59,6 +60,10 @@ class KnownPartitions:
         self._requests: dict[str, PartitionClaim] = {}
         self._suspects: dict[str, Suspects] = {}
         self._judged: dict[Partition, PartitionClaim | None] = {}
+        self.limiters: Limiters
+        """Set by the runner."""
+        self._rooms: dict[str, Room] = {}
+        """The partitions under custom limits."""
         self.paused: frozenset[str] = frozenset()
         """Queues that were paused at the last poll."""
         self._fresh: set[str] = set()
@@ -73,7 +78,13 @@ class KnownPartitions:
 
     @property
     def are_limited(self) -> bool:
-        return any(request.rules for request in self._requests.values())
+        return any(
+            request.rules or request.partition in self._rooms for request in self._requests.values()
+        )
+
+    def room_of(self, request: PartitionClaim) -> Room | None:
+        """Where to ask for places before claiming from a partition; None without custom limits."""
+        return self._rooms.get(request.partition) if self._rooms else None
 
     def note(self, texts: Iterable[str]) -> bool:
         """Add partitions that have work; True if this worker can run jobs of any of them."""
@@ -117,7 +128,12 @@ class KnownPartitions:
         if partition.queue in self.paused:
             return False
         request = self._request_for(partition)
-        return request is not None and not request.rules and not self._lacks_keys(partition)
+        return (
+            request is not None
+            and not request.rules
+            and self.room_of(request) is None
+            and not self._lacks_keys(partition)
+        )
 
     def _lacks_keys(self, partition: Partition) -> bool:
         """Whether its jobs have yet to move to the partitions of their limit keys."""
@@ -149,6 +165,8 @@ class KnownPartitions:
         if request is None:
             return False
         if suspicion_in(text).crashes:
+            if (room := self.room_of(request)) is not None:
+                self._rooms[text] = room
             self._suspects[text] = Suspects(replace(request, partition=text))
         else:
             self._requests[text] = request
@@ -161,6 +179,8 @@ class KnownPartitions:
         except KeyError:
             if len(self._judged) >= JUDGED_MAX:
                 self._judged.clear()
+                known = self._requests.keys() | self._suspects.keys()
+                self._rooms = {text: self._rooms[text] for text in self._rooms.keys() & known}
         request = self._judged[partition] = self._judge(partition)
         return request
 
@@ -169,11 +189,12 @@ class KnownPartitions:
         task = self._code.find(partition)
         if task is None or not can_run(partition, queues=settings.queues, tags=settings.tags):
             return None
-        rules = (
-            ()
-            if self._lacks_keys(partition)
-            else governing_rules(partition, task.limits, settings.limits)
-        )
+        if self._lacks_keys(partition):
+            return PartitionClaim(partition=partition.text, queue=partition.queue)
+        rules = governing_rules(partition, task.limits, settings.limits)
+        if custom := custom_limits(partition, task.limits, settings.limits):
+            named = [(key, each.limiter) for key, each in custom if each.limiter is not None]
+            self._rooms[partition.text] = self.limiters.room_under(named)
         return PartitionClaim(partition=partition.text, queue=partition.queue, rules=rules)
 
 
@@ -207,6 +228,7 @@ class Claims:
         """Partitions not yet tried since a claim last returned jobs."""
         self._may_hold_unknown = False
         """Whether a claim whose answer was lost may have taken jobs."""
+        self._turn = 0
         self._skipped_seconds = SKIPPED_SECONDS_FIRST
         self._timers: set[int] = set()
         self._changed = asyncio.Event()
@@ -267,6 +289,8 @@ class Claims:
                 continue
             if runner.is_condemned(each.suspicion):
                 found.append((each, BATCH_MAX, None))  # to be dead-lettered, not run
+            elif not self._has_places(each.request, 1):
+                continue
             elif (room := runner.room_beside(each.suspicion)) > 0:
                 found.append((each, room, runner.slots_beside(each.suspicion)))
         return found
@@ -283,6 +307,7 @@ class Claims:
                 and not (self._may_have_work and self._may_hold_unknown)
             ):
                 self._changed.clear()
+                runner.limiters.release_all_free()
                 self.rested.set()
                 await self._changed.wait()
                 continue
@@ -307,15 +332,38 @@ class Claims:
         requests = partitions.requests()
         if self._unasked <= 0:
             self._unasked = len(partitions)
-        claimed = await self._claim(requests, room)
-        if claimed.jobs:
+        count = 0
+        for each in self._with_places(requests, room):
+            count += len((await self._claim(each, room - count)).jobs)
+            if count == room:
+                break
+        if count:
             self._unasked = len(partitions)
         self._unasked -= len(requests)
-        if len(claimed.jobs) == room or self._unasked > 0:
+        if count == room or self._unasked > 0:
             self._may_have_work = True
 
+    def _with_places(
+        self, requests: list[PartitionClaim], wanted: int
+    ) -> list[list[PartitionClaim]]:
+        """The requests by their custom limits, without those that have no places now."""
+        by_room: dict[Room | None, list[PartitionClaim]] = {}
+        for each in requests:
+            by_room.setdefault(self._runner.partitions.room_of(each), []).append(each)
+        found = [each for each in by_room.values() if self._has_places(each[0], wanted)]
+        self._turn += 1
+        start = self._turn % len(found) if found else 0
+        return found[start:] + found[:start]
+
+    def _has_places(self, request: PartitionClaim, wanted: int) -> bool:
+        runner = self._runner
+        room = runner.partitions.room_of(request)
+        return room is None or runner.limiters.has_places(room, wanted)
+
     async def _claim_suspects(self, suspects: Suspects, limit: int, slots: int | None) -> None:
-        claimed = await self._claim([suspects.request], limit, slots)
+        # What is to be dead-lettered (without ``slots``) needs no place.
+        take = self._claim_within if slots is None else self._claim
+        claimed = await take([suspects.request], limit, slots)
         now = clock.monotonic()
         if len(claimed.jobs) < limit:
             suspects.since = now  # do not make room for jobs that cannot be claimed
@@ -325,7 +373,26 @@ class Claims:
     async def _claim(
         self, requests: list[PartitionClaim], limit: int, slots: int | None = None
     ) -> Claimed:
-        """Claim up to ``limit`` jobs, beside which the worker has at most ``slots`` at once."""
+        """Claim up to ``limit`` jobs, beside which the worker has at most ``slots`` at once.
+
+        All requests are under the same custom limits.
+        """
+        runner = self._runner
+        room = runner.partitions.room_of(requests[0])
+        if room is None:
+            return await self._claim_within(requests, limit, slots)
+        try:
+            return await self._claim_within(requests, min(limit, len(room.free)), slots, room)
+        finally:
+            runner.limiters.release_free(room)
+
+    async def _claim_within(
+        self,
+        requests: list[PartitionClaim],
+        limit: int,
+        slots: int | None,
+        room: Room | None = None,
+    ) -> Claimed:
         runner, settings = self._runner, self._runner.settings
         if runner.jobs_left is not None:
             limit = min(limit, runner.jobs_left)
@@ -344,6 +411,8 @@ class Claims:
         # While the event loop was busy, the leases may have expired without a renewal.
         is_fresh = clock.monotonic() - sent_at < settings.lease.total_seconds()
         self._may_hold_unknown = claimed.is_repeated
+        if room is not None:
+            runner.limiters.hold(room, claimed.jobs)
         timed = frozenset(Partition.parse(each.partition) for each in requests if _is_timed(each))
         runner.take(claimed, is_fresh=is_fresh, slots=slots, claimed_after=sent_at, timed=timed)
         await self._requeue_unknown()

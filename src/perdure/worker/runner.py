@@ -36,6 +36,7 @@ from perdure.worker.commits import Commits, Settled, moves_run
 from perdure.worker.events import AttemptAborting, WorkerEvents
 from perdure.worker.executors import Executors, Threads
 from perdure.worker.lease_renewal import ClaimMonitor
+from perdure.worker.limiters import Limiters
 from perdure.worker.processes import Processes
 from perdure.worker.progress import ProgressWriter
 
@@ -110,6 +111,7 @@ class JobRunner:
         self.progress = ProgressWriter(store, events)
         self.partitions = KnownPartitions(code, settings)
         self.claims = Claims(store, self)
+        self.limiters = self.partitions.limiters = Limiters(settings.lease, self.claims)
         self.commits = Commits(store, self)
         self.claim_monitor = ClaimMonitor(store, self)
 
@@ -198,6 +200,7 @@ class JobRunner:
 
     def ended(self, attempt: Attempt, outcome: NodeOutcome | None) -> None:
         """An attempt is over. Without an outcome its claim is lost, and nothing is written."""
+        self.limiters.ended(attempt.claim)
         # When stopping, no job continues, and shutdown must not wait for a store that is down.
         if outcome is None or self.is_stopping or not moves_run(attempt, outcome):
             self._free_slot(attempt)

@@ -128,6 +128,7 @@ class Service:
                 runner.close()
                 if runner.left:
                     await self._write_left()
+                await runner.limiters.close()
                 await self._leases.stop()
                 await self._sign_off()
                 if runner.left:

@@ -21,7 +21,7 @@ from perdure.model.run import AnswerState, RunState, RunStatus, Wait, WaitType
 from perdure.model.value import Value
 from perdure.model.wait import approval_id
 from perdure.model.worker import WorkerState, has_code, has_tags, is_live
-from perdure.store.admission import governing_rules, room_under
+from perdure.store.admission import custom_limits, governing_rules, room_under
 
 
 class Explanation(Value):
@@ -149,6 +149,10 @@ QUEUED = declare(
     "explain.queued",
     "task {task!r}[ ({purpose})] has been waiting in queue {queue!r} since {since}; "
     "{workers:live worker|live workers} can take it[, {busy} busy], last seen {seen} ago at most",
+)
+CUSTOM_LIMIT = declare(
+    "explain.custom_limit",
+    "a worker claims it once the limiter of {limit!r} grants a place[; it waits since {since}]",
 )
 SUSPECTED = declare(
     "explain.suspected",
@@ -515,6 +519,8 @@ def _unclaimed(
     elif full := _full_limits(job, key, flow, able, around, now):
         yield from full
     else:
+        for name in sorted(_custom_keys(job, flow, able)):
+            yield CUSTOM_LIMIT.finding(key, severity=Severity.OK, limit=name, since=job.ready_at)
         # A killed worker is taken for live until its lease ends, so say when each was last seen.
         could: dict[str, Any] = {
             "workers": len(able),
@@ -568,6 +574,19 @@ def _no_version(job: Job, key: str, flow: str, live: Sequence[WorkerState]) -> F
 
 def rules_for(job: Job, flow: str, worker: WorkerState) -> tuple[LimitRule, ...]:
     """The limits that a worker checks to claim such a job; ``flow`` is empty without a run."""
+    return governing_rules(*_limits_for(job, flow, worker))
+
+
+def _custom_keys(job: Job, flow: str, able: Sequence[WorkerState]) -> set[str]:
+    """The keys that every worker which could claim the job asks a limiter for."""
+    keys = ({key for key, _ in custom_limits(*_limits_for(job, flow, each))} for each in able)
+    return set.intersection(*keys)
+
+
+def _limits_for(
+    job: Job, flow: str, worker: WorkerState
+) -> tuple[Partition, list[Limit], list[Limit]]:
+    """The partition of a job, and the limits of its task and of a worker."""
     partition = Partition(
         queue=job.queue, task=job.task, tags=job.tags, keys=job.limit_keys, flow=flow
     )
@@ -577,7 +596,7 @@ def rules_for(job: Job, flow: str, worker: WorkerState) -> tuple[LimitRule, ...]
         if (each.task, each.flow) == (job.task, flow)
         for info in each.limits
     ]
-    return governing_rules(partition, _limits(of_task), _limits(worker.info.limits))
+    return partition, _limits(of_task), _limits(worker.info.limits)
 
 
 def _limits(infos: Iterable[LimitInfo]) -> list[Limit]:

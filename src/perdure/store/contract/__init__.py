@@ -1,5 +1,8 @@
 """The contract that every backend implements. One file per part of a store.
 
+It is public and provisional until 1.0: a minor version of Perdure may change it. A version whose
+contract differs from that of the version before raises ``CONTRACT_NUMBER``.
+
 Each bullet is a promise with a test in ``perdure.testing.contract``. Every write is one
 transaction. Times that decide ownership come from the store's clock, which tests control. A store
 publishes its own wake-ups after the write. Every method is safe to repeat after a lost connection:
@@ -11,7 +14,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from perdure.model.graph import Graph
 from perdure.model.job import Inserted, NewJob
@@ -27,6 +30,7 @@ from perdure.store.contract.transfer import TransferStore
 from perdure.store.wakeups import HintTypes, Listener
 
 __all__ = [
+    "CONTRACT_NUMBER",
     "DEFINITION_FRESH",
     "PARTS",
     "POLL_PARTITIONS_MAX",
@@ -45,6 +49,9 @@ __all__ = [
     "TransferStore",
 ]
 
+CONTRACT_NUMBER = 1
+"""The number of this contract; compared with that of each store before it is opened."""
+
 PARTS: Mapping[str, type] = {
     "jobs": JobStore,
     "runs": RunStore,
@@ -59,6 +66,8 @@ PARTS: Mapping[str, type] = {
 class Store(Protocol):
     """A handle on a database. Belongs to the event loop that opened it."""
 
+    contract_number: ClassVar[int]
+    """The number of the contract that it was written for: a literal, not ``CONTRACT_NUMBER``."""
     jobs: JobStore
     runs: RunStore
     queries: QueryStore
@@ -84,6 +93,13 @@ class Store(Protocol):
         - Raises ``StoreUnreachable`` if the server does not respond, instead of retrying forever.
         - Raises ``SchemaMismatch`` if the tables are of a newer version or not ours.
         - Several processes may open an empty store at the same moment.
+        """
+
+    @abstractmethod
+    async def require(self) -> None:
+        """Raise unless ``open()`` would find the tables of this version. Creates nothing.
+
+        - Raises a ``StoreError``: ``InvalidStoreUrl`` if no other process can see the store.
         """
 
     @abstractmethod

@@ -12,7 +12,7 @@ from perdure.errors import InvalidStoreUrl
 from perdure.model.graph import Graph
 from perdure.model.job import Inserted, NewJob
 from perdure.model.run import NewRun, Submitted
-from perdure.store.contract import Store
+from perdure.store.contract import CONTRACT_NUMBER, Store
 from perdure.store.contract.refusals import unusable_connection
 from perdure.store.memory.admin import MemoryAdmin
 from perdure.store.memory.audit import MemoryAudit
@@ -30,6 +30,8 @@ _SCHEME = "memory://"
 
 class MemoryStore(Store):
     """A handle on a named state in memory; ``memory://`` without a name is private to it."""
+
+    contract_number = CONTRACT_NUMBER
 
     def __init__(
         self, url: str, clock: Clock | None = None, *, session: Session | None = None
@@ -51,6 +53,11 @@ class MemoryStore(Store):
 
     async def open(self) -> None:
         pass
+
+    async def require(self) -> None:
+        raise InvalidStoreUrl(
+            url=self._url, reason="a store in memory is only seen by its own process"
+        )
 
     async def close(self) -> None:
         pass

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import asyncpg
 
-from perdure.store.postgres.address import Address, parse_address
+from perdure.store.postgres.address import Address
 from perdure.store.postgres.connection import Connection, Connections, Transacting
 from perdure.store.postgres.session import PACKAGE, place_in_sql, statements_in
 from perdure.store.sql.migrations import foreign_tables, load_migrations, pending, require_all
@@ -76,9 +76,8 @@ async def _applied_under_lock(
     return []
 
 
-async def require_postgres(url: str) -> None:
+async def require_postgres(address: Address) -> None:
     """Raise unless the server answers and the schema has the tables of this version."""
-    address = parse_address(url)
     where = f"schema {address.schema!r} of {address.url}"
 
     async def applied(connection: Connection, _: bool) -> list[tuple[int, str]]:

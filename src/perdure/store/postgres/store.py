@@ -13,7 +13,7 @@ from perdure.errors import StoreError, StoreUnreachable
 from perdure.model.graph import Graph
 from perdure.model.job import Inserted, NewJob
 from perdure.model.run import NewRun, Submitted
-from perdure.store.contract import Store
+from perdure.store.contract import CONTRACT_NUMBER, Store
 from perdure.store.postgres.address import parse_address
 from perdure.store.postgres.admin import PostgresAdmin
 from perdure.store.postgres.audit import PostgresAudit
@@ -26,7 +26,7 @@ from perdure.store.postgres.borrowed import (
 from perdure.store.postgres.connection import Connection
 from perdure.store.postgres.jobs import PostgresJobs
 from perdure.store.postgres.maintenance import PostgresMaintenance
-from perdure.store.postgres.migrations import migrate
+from perdure.store.postgres.migrations import migrate, require_postgres
 from perdure.store.postgres.queries import PostgresQueries
 from perdure.store.postgres.runs import PostgresRuns
 from perdure.store.postgres.schedules import PostgresSchedules
@@ -42,6 +42,8 @@ class PostgresStore(Store):
     (poll only), ``statement_cache=0`` (for PgBouncer in transaction mode), ``connect_timeout`` in
     seconds, and those of libpq. Without a ``clock``, the database's counts.
     """
+
+    contract_number = CONTRACT_NUMBER
 
     def __init__(self, url: str, clock: Clock | None = None) -> None:
         self._given_url = url
@@ -77,6 +79,9 @@ class PostgresStore(Store):
                     url=self.url, reason=str(error.__cause__ or error)
                 ) from error
             raise
+
+    async def require(self) -> None:
+        await require_postgres(self._session.address)
 
     async def close(self) -> None:
         await self._session.wakeups.close()

@@ -17,7 +17,7 @@ from perdure.store.sql.migrations import (
     pending,
     require_all,
 )
-from perdure.store.sqlite.address import SqliteAddress, place_at
+from perdure.store.sqlite.address import SqliteAddress
 from perdure.store.sqlite.connection import OPEN_SECONDS_MAX, retry_while_busy
 from perdure.store.sqlite.rows import micros
 from perdure.store.sqlite.transaction import PACKAGE
@@ -95,9 +95,8 @@ def _statements_in(text: str) -> Iterator[str]:
             statement = ""
 
 
-def require_sqlite(url: str) -> None:
+def require_sqlite(place: SqliteAddress) -> None:
     """Raise unless the file exists and has the tables of this version."""
-    place = place_at(url)
     place.check_reachable()
     if not os.path.exists(place.path):
         raise place.unreachable(f"there is no file {place.path!r}", "The first worker creates it")

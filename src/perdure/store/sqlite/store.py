@@ -11,7 +11,7 @@ from perdure.clock import Clock, system_clock
 from perdure.model.graph import Graph
 from perdure.model.job import Inserted, NewJob
 from perdure.model.run import NewRun, Submitted
-from perdure.store.contract import Store
+from perdure.store.contract import CONTRACT_NUMBER, Store
 from perdure.store.sqlite.address import SqliteAddress, place_at
 from perdure.store.sqlite.admin import SqliteAdmin
 from perdure.store.sqlite.audit import SqliteAudit
@@ -19,6 +19,7 @@ from perdure.store.sqlite.borrowed import BorrowedWrite
 from perdure.store.sqlite.database import close_database, open_database
 from perdure.store.sqlite.jobs import SqliteJobs, insert_jobs
 from perdure.store.sqlite.maintenance import SqliteMaintenance
+from perdure.store.sqlite.migrations import require_sqlite
 from perdure.store.sqlite.queries import SqliteQueries
 from perdure.store.sqlite.runs import SqliteRuns
 from perdure.store.sqlite.schedules import SqliteSchedules
@@ -34,6 +35,7 @@ T = TypeVar("T")
 class SqliteStore(Store):
     """A handle on one file; handles of one process share its threads and connections."""
 
+    contract_number = CONTRACT_NUMBER
     has_one_writer = True
 
     def __init__(
@@ -58,6 +60,9 @@ class SqliteStore(Store):
     async def open(self) -> None:
         if self._session.database is None:
             self._session.database = await open_database(self._session.place)
+
+    async def require(self) -> None:
+        require_sqlite(self._session.place)
 
     async def close(self) -> None:
         database, self._session.database = self._session.database, None

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
 from perdure.clock import ManualClock, system_clock
-from perdure.errors import InvalidInput
+from perdure.errors import InvalidInput, InvalidStoreUrl
 from perdure.model.ids import JobId
 from perdure.model.job import FINISHED, JobFilter, Status, StatusChange
 from perdure.model.limit import LimitRule
 from perdure.model.outcome import Completed, Retried
 from perdure.model.run import RunFilter
 from perdure.model.times import LATEST
-from perdure.store.contract import Store
+from perdure.store.contract import CONTRACT_NUMBER, Store
 from perdure.store.lifecycle import Transition
 from perdure.testing.contract import Harness
 from perdure.testing.contract.builders import (
@@ -61,6 +62,11 @@ class TestCapabilities:
         assert (store.transfer is not None) is ("transfer" in harness.capabilities)
 
 
+class TestContractNumber:
+    async def test_is_that_of_this_contract(self, store: Store) -> None:
+        assert store.contract_number == CONTRACT_NUMBER
+
+
 class TestOpen:
     async def test_creates_an_empty_store(self, store: Store) -> None:
         assert await store.queries.count_jobs(JobFilter()) == 0
@@ -89,6 +95,14 @@ class TestOpen:
         await unopened.open()
         assert await unopened.queries.count_jobs(JobFilter()) == THREADS
         await unopened.close()
+
+
+class TestRequire:
+    async def test_accepts_what_was_opened_unless_no_other_process_sees_it(
+        self, store: Store, harness: Harness
+    ) -> None:
+        with suppress(InvalidStoreUrl):
+            await harness.store().require()
 
 
 class TestClose:

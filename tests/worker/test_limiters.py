@@ -1,0 +1,282 @@
+"""Limiters of the user's own are asked before a claim; what they grant is renewed and released."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+import pytest
+
+from perdure import (
+    AsyncClient,
+    CustomLimit,
+    Flow,
+    InvalidInput,
+    StoreError,
+    Worker,
+    task,
+)
+from perdure.clock import system_clock
+from perdure.worker import limiters
+from tests.worker.harness import Gate, Peak, until
+
+
+class Shelf:
+    """A limiter with ``size`` places per key, which notes what it was asked."""
+
+    def __init__(self, size: int = 1, again_in: timedelta | None = None) -> None:
+        self.size = size
+        self.again_in = again_in
+        self.taken: dict[str, set[str]] = {}
+        self.acquired: list[tuple[str, int]] = []
+        self.renewed: list[str] = []
+        self._number = 0
+
+    async def acquire(
+        self, key: str, n: int, ttl: timedelta
+    ) -> tuple[Sequence[str], datetime | None]:
+        taken = self.taken.setdefault(key, set())
+        places = []
+        for _ in range(min(n, self.size - len(taken))):
+            self._number += 1
+            places.append(str(self._number))
+        taken.update(places)
+        self.acquired.append((key, n))
+        return places, None if self.again_in is None else system_clock() + self.again_in
+
+    async def renew(self, key: str, places: Sequence[str], ttl: timedelta) -> None:
+        assert set(places) <= self.taken[key]
+        self.renewed += places
+
+    async def release(self, key: str, places: Sequence[str]) -> None:
+        self.taken[key] -= set(places)
+
+    async def was_renewed(self) -> bool:
+        return len(self.renewed) > 1
+
+    async def is_empty(self) -> bool:
+        return not any(self.taken.values())
+
+
+async def test_never_runs_more_than_were_granted_to_all_workers(client, start_worker):
+    shelf, peak = Shelf(2), Peak()
+
+    @task(limits=[CustomLimit(shelf, key="gpu")])
+    async def work(number: int) -> None:
+        with peak:
+            await asyncio.sleep(0.01)
+
+    for _ in range(2):
+        await start_worker(work, poll="1m")
+    await client.jobs.results(await client.enqueue_many(work, range(20)), timeout=30)
+
+    assert peak.most == 2
+    await until(shelf.is_empty)
+
+
+@pytest.mark.parametrize(
+    "key, keys",
+    [("gpu", {"gpu"}), (lambda host: f"on {host}", {"on a", "on b"}), ("{{ host }}", {"a", "b"})],
+)
+async def test_asks_for_the_key_of_the_jobs(client, start_worker, key, keys):
+    shelf = Shelf(1)
+
+    @task(limits=[CustomLimit(shelf, key=key)])
+    async def work(host: str) -> None:
+        pass
+
+    await start_worker(work)
+    await client.jobs.results(await client.enqueue_many(work, ["a", "b", "a"]), timeout=30)
+
+    assert shelf.taken.keys() == keys
+
+
+async def test_a_limit_of_a_worker_covers_the_queue_that_it_names(client, start_worker):
+    shelf = Shelf(1)
+
+    @task
+    async def work() -> None:
+        pass
+
+    await start_worker(work, limits=[CustomLimit(shelf, queue="default")])
+    await (await client.enqueue(work)).result(15)
+
+    assert shelf.taken.keys() == {"queue:default"}
+
+
+async def test_several_limiters_must_all_grant_a_place(client, start_worker):
+    wide, narrow, peak = Shelf(5), Shelf(1), Peak()
+
+    @task(limits=[CustomLimit(wide, key="a"), CustomLimit(narrow, key="b")])
+    async def work(number: int) -> None:
+        with peak:
+            await asyncio.sleep(0.01)
+
+    await start_worker(work)
+    await client.jobs.results(await client.enqueue_many(work, range(5)), timeout=30)
+
+    assert peak.most == 1
+    await until(wide.is_empty)
+    await until(narrow.is_empty)
+
+
+async def test_renews_a_place_with_the_lease_until_the_attempt_ends(client, start_worker):
+    shelf, gate = Shelf(1), Gate()
+
+    @task(limits=[CustomLimit(shelf, key="gpu")])
+    async def work() -> None:
+        await gate.pass_through()
+
+    await start_worker(work, lease="1s")
+    job = await client.enqueue(work)
+    await until(shelf.was_renewed)
+    assert not await shelf.is_empty()
+
+    gate.open()
+    await job.result(15)
+    await until(shelf.is_empty)
+
+
+@pytest.mark.parametrize("error", [RuntimeError, None])
+async def test_a_limiter_that_fails_or_hangs_delays_only_its_own_jobs(
+    client, start_worker, monkeypatch, caplog, error
+):
+    monkeypatch.setattr(limiters, "ANSWER_SECONDS_MAX", 0.3)
+    monkeypatch.setattr(limiters, "RETRY_SECONDS", 0.1)
+
+    class Broken(Shelf):
+        calls = 0
+
+        async def acquire(self, key, n, ttl):
+            self.calls += 1
+            if self.calls == 1:
+                if error is not None:
+                    raise error("out of order")
+                await asyncio.Event().wait()
+            return await super().acquire(key, n, ttl)
+
+    broken, order = Broken(1), []
+
+    @task(limits=[CustomLimit(broken, key="gpu")])
+    async def limited() -> None:
+        order.append("limited")
+
+    @task
+    async def free() -> None:
+        order.append("free")
+
+    first = await client.enqueue(limited)
+    second = await client.enqueue(free)
+    await start_worker(limited, free, concurrency=1)
+    await second.result(15)
+    await first.result(15)
+
+    assert order == ["free", "limited"]
+    assert "limiter failed" in caplog.text
+
+
+async def test_places_are_released_if_the_answer_of_a_claim_is_lost(client, start_worker, watch):
+    shelf = Shelf(3)
+
+    @task(limits=[CustomLimit(shelf, key="gpu")])
+    async def work() -> None:
+        pass
+
+    async def lose_the_answer() -> None:
+        raise StoreError("the answer was lost")
+
+    watch.after["jobs.claim"] = lose_the_answer
+    job = await client.enqueue(work)
+    await start_worker(work, store=watch.store)
+    await job.result(15)
+    await until(shelf.is_empty)
+
+
+async def test_a_run_does_not_continue_in_place_under_a_limiter_and_releases_when_it_leaves(
+    client, start_worker
+):
+    shelf, ran = Shelf(1), []
+
+    @task
+    async def before() -> int:
+        ran.append(await shelf.is_empty())
+        return 1
+
+    @task(limits=[CustomLimit(shelf, key="gpu")])
+    async def limited(number: int) -> int:
+        ran.append(await shelf.is_empty())
+        return number
+
+    @task
+    async def after(number: int) -> int:
+        await until(shelf.is_empty)
+        return number
+
+    flow = Flow("limited").then(before).then(limited).then(after).build()
+    await start_worker(flows=[flow])
+    run = await client.submit(flow)
+
+    assert await run.result(15) == 1
+    assert ran == [True, False]
+
+
+async def test_a_stop_releases_everything(client, start_worker):
+    shelf, gate = Shelf(5), Gate()
+
+    @task(limits=[CustomLimit(shelf, key="gpu")])
+    async def work() -> None:
+        await gate.pass_through()
+
+    running = await start_worker(work)
+    await client.enqueue(work)
+    await gate.reached()
+    await running.stop()
+
+    assert await shelf.is_empty()
+
+
+async def test_burst_mode_waits_for_a_limiter_that_says_when_it_opens(client, store_url):
+    shelf = Shelf(0, again_in=timedelta(seconds=0.2))
+
+    @task(limits=[CustomLimit(shelf, key="gpu")])
+    async def work() -> None:
+        pass
+
+    await client.enqueue(work)
+    worker = Worker(store_url, tasks=[work])
+    asyncio.get_running_loop().call_later(0.1, setattr, shelf, "size", 1)
+    done = await worker.serve_until_idle()
+
+    assert (done.completed, done.is_idle) == (1, True)
+
+
+async def test_burst_mode_does_not_wait_for_places_that_others_hold(client, store_url):
+    @task(limits=[CustomLimit(Shelf(0), key="gpu")])
+    async def work() -> None:
+        pass
+
+    await client.enqueue(work)
+    done = await Worker(store_url, tasks=[work]).serve_until_idle()
+
+    assert (done.started, done.is_idle) == (0, True)
+
+
+async def test_explain_names_the_limit(client: AsyncClient, start_worker):
+    shelf = Shelf(0)
+
+    @task(limits=[CustomLimit(shelf, key="gpu")])
+    async def work() -> None:
+        pass
+
+    await start_worker(work)
+    job = await client.enqueue(work)
+
+    findings = (await client.jobs.explain(job.id)).findings
+    [found] = [each for each in findings if each.code == "explain.custom_limit"]
+    assert found.args["limit"] == "gpu"
+
+
+def test_a_limiter_needs_all_three_methods():
+    with pytest.raises(InvalidInput, match="renew"):
+        CustomLimit(type("Half", (), {"acquire": print})(), key="gpu")  # type: ignore[arg-type]
