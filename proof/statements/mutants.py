@@ -641,13 +641,6 @@ SQLITE = (
     # Places
     Mutant(
         "places_held",
-        "runs that have ended hold their places",
-        "\n  AND finished_at IS NULL",
-        "",
-        "places",
-    ),
-    Mutant(
-        "places_held",
         "places are counted over all keys",
         "\n  AND place_key = :key",
         "",
@@ -665,13 +658,6 @@ SQLITE = (
         "the oldest id is next, not the lowest rank",
         "ORDER BY rank, id",
         "ORDER BY id",
-        "places",
-    ),
-    Mutant(
-        "queued_for_place",
-        "runs that are paused are next",
-        "\n  AND status = 'queued'",
-        "",
         "places",
     ),
     Mutant(

@@ -196,6 +196,7 @@ class TestPlacesOfRuns:
         assert await due(store) == {"late"}
 
         assert await start(store, "late") is FULL
+        assert await due(store) == set()
         clock.advance(SECOND)
         await submit(store, "b")
         await commit(store, "a", status=COMPLETED)
