@@ -89,7 +89,10 @@ class MaintenanceStore(Protocol):
 
     @abstractmethod
     async def prune_jobs(self, namespace: str, keep: Mapping[Status, timedelta], limit: int) -> int:
-        """Remove jobs that finished longer ago than ``keep`` says for their status."""
+        """Remove jobs that finished longer ago than ``keep`` says for their status.
+
+        - Records up to which time of end (see ``queries.pruned_until``).
+        """
 
     @abstractmethod
     async def prune_runs(
@@ -98,6 +101,7 @@ class MaintenanceStore(Protocol):
         """Remove runs that ended longer ago than ``keep`` says, with all their rows.
 
         - A child is removed with its parent, not before.
+        - Records up to which time of end, children included (see ``queries.pruned_until``).
         """
 
     @abstractmethod

@@ -120,6 +120,7 @@ class MemoryMaintenance(MaintenanceStore):
                 group = (namespace, status)
                 old = transaction.state.finished.up_to(until, limit - removed, group)
                 for id in old:
+                    transaction.record_pruned(f"job.{status}", transaction.state.jobs[id])
                     transaction.remove(id)
                     forget_steps(transaction, id)
                 removed += len(old)
@@ -205,6 +206,9 @@ class MemoryMaintenance(MaintenanceStore):
                 until = transaction.now - nearest_duration(kept_for)
                 over = _over(transaction, (namespace, status), until)
                 for root in list(islice(over, limit - removed)):
+                    records = transaction.state.records
+                    for run in (records.runs[place] for place in records.tree(root)):
+                        transaction.record_pruned(f"run.{run.status}", run)
                     remove_tree(transaction, root)
                     removed += 1
             return removed

@@ -29,6 +29,7 @@ _TABLES = (
     "definitions",
     "steps",
     "schedules",
+    "pruned_ends",
 )
 
 

@@ -529,6 +529,27 @@ class PruneJobsParams(NamedTuple):
     limit: OneBigint
 
 
+class EndedJobsParams(NamedTuple):
+    namespace: OneText
+    statuses: TextArray
+    after_at: OneMoment
+    after_id: OneText
+    until: OneMoment
+    queue: OneText
+    task: OneText
+    limit: OneBigint
+
+
+class EndedRunsParams(NamedTuple):
+    namespace: OneText
+    statuses: TextArray
+    after_at: OneMoment
+    after_id: OneText
+    until: OneMoment
+    flow: OneText
+    limit: OneBigint
+
+
 class PickOldRunsParams(NamedTuple):
     now: Now
     namespace: OneText
@@ -561,6 +582,8 @@ PARAMS: dict[str, type[Params]] = {
     "claim_from_one_partition": ClaimFromOnePartitionParams,
     "skipped_all": SkippedAllParams,
     "commit_runs": CommitParams,
+    "ended_jobs": EndedJobsParams,
+    "ended_runs": EndedRunsParams,
     "find_rivals": FindRivalsParams,
     "insert_jobs": InsertParams,
     "insert_like_jobs": InsertLikeParams,

@@ -19,6 +19,7 @@ from perdure.store.contract.transfer import (
     JobRow,
     LimitRow,
     LimitStartRow,
+    PrunedEndRow,
     QueueRow,
     RunRow,
     ScheduleRow,
@@ -52,6 +53,7 @@ TABLES: Mapping[type[TransferRow], Table] = {
     LimitStartRow: Table(name="limit_starts", order="namespace, key, started_at, count"),
     QueueRow: Table(name="queues", order="namespace, name"),
     ScheduleRow: Table(name="schedules", order="namespace, name"),
+    PrunedEndRow: Table(name="pruned_ends", order="namespace, type"),
 }
 
 

@@ -104,6 +104,8 @@ class SqliteMaintenance(MaintenanceStore):
                     until=transaction.now - micros_in(kept_for),
                     limit=limit - removed,
                 )
+                numbers = as_json([number for number, _ in old])
+                transaction.write("record_pruned_jobs", numbers=numbers)
                 remove_jobs(transaction, old)
                 removed += len(old)
             return removed
@@ -271,5 +273,5 @@ def _prune(
         "outdated_runs", status=status, namespace=namespace, until=until, limit=limit
     )
     for (id,) in old:
-        remove_run(transaction, namespace, id)
+        remove_run(transaction, namespace, id, is_pruned=True)
     return len(old)

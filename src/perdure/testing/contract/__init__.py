@@ -56,6 +56,7 @@ TOPICS = (
     "transitions",
     "admin",
     "queries",
+    "ends",
     "maintenance",
     "submissions",
     "commits",

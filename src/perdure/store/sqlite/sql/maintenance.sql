@@ -148,6 +148,25 @@ WHERE status = :status
 ORDER BY finished_at
 LIMIT :limit;
 
+-- name: record_pruned_jobs
+INSERT INTO {prefix}pruned_ends (namespace, type, until)
+SELECT namespace, 'job.' || status, max(finished_at)
+FROM {prefix}jobs
+WHERE rowid IN (SELECT value FROM json_each(:numbers))
+GROUP BY namespace, status
+ON CONFLICT (namespace, type) DO UPDATE
+SET until = max(until, excluded.until);
+
+-- name: record_pruned_runs
+-- A run that is pruned with its parent may have ended later.
+INSERT INTO {prefix}pruned_ends (namespace, type, until)
+SELECT namespace, 'run.' || status, max(finished_at)
+FROM {prefix}runs
+WHERE serial IN (SELECT value FROM json_each(:serials))
+GROUP BY namespace, status
+ON CONFLICT (namespace, type) DO UPDATE
+SET until = max(until, excluded.until);
+
 -- name: idle_limits
 SELECT key
 FROM {prefix}limits
