@@ -6,23 +6,37 @@ import asyncio
 import os
 import subprocess
 import sys
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from perdure import AsyncClient, InvalidInput, Progress, Status
+from perdure import (
+    CONTEXT,
+    AsyncClient,
+    AsyncContext,
+    Context,
+    Flow,
+    InvalidInput,
+    Progress,
+    Retry,
+    Status,
+    Worker,
+    task,
+)
 from perdure.errors import EventsGap
-from perdure.model.client_event import EVENTS, ClientEvent, EventSource
+from perdure.model.client_event import EVENTS, RESULT_MAX_BYTES, ClientEvent, EventSource
 from perdure.model.job import FINISHED
+from perdure.model.outcome import Parked
 from perdure.model.run import ENDED, RunStatus
-from perdure.operations import ends, events
+from perdure.operations import ends, events, live
 from perdure.operations.page import encode_cursor
+from perdure.store.contract import Store
 from perdure.testing.contract.builders import child_wait, commit_next, new_child, submit
-from tests.client.flows import add, asking, echo, failing
-from tests.client.harness import CountedStore, PlayedWorker, job_that_is
+from tests.client.flows import add, asking, echo, failing, keep, outside
+from tests.client.harness import CountedStore, PlayedWorker, job_that_is, worker_at
 from tests.support.refusal import refused
 
 pytestmark = pytest.mark.every_store
@@ -53,7 +67,7 @@ async def received(client: AsyncClient, **filter: Any) -> AsyncIterator[asyncio.
 
 async def beginning(client: AsyncClient) -> str:
     """A cursor from before everything that follows."""
-    return encode_cursor("events.stream", (await client.store.now(),) * 2 + (b"",))
+    return encode_cursor("events.stream", (await client.store.now(),) * 3 + (b"",))
 
 
 class TestEnds:
@@ -108,7 +122,7 @@ class TestEnds:
         async with received(client) as queue:
             await client.enqueue_many(echo, [1, 2])
             one, two = await worker.claim_all()
-            await worker.complete(one, "x" * ends.RESULT_MAX_BYTES)
+            await worker.complete(one, "x" * RESULT_MAX_BYTES)
             await worker.complete(two, "x")
             found = {event.job: event for event in (await queue.get(), await queue.get())}
 
@@ -211,7 +225,7 @@ class TestCursor:
             found = await take(stream, 300)
         assert max(len(event.cursor) for event in found) < 1_500
         async with aclosing(client.events.stream(after=found[-1].cursor)) as stream:
-            again = await take(stream, 300 - ends.CURSOR_ENDS_MAX // 2)
+            again = await take(stream, 300 - ends.CURSOR_ENDS_MAX // 3)
         assert {event.job for event in again} <= {event.job for event in found}
 
     async def test_older_than_what_was_pruned_is_a_gap(self, client, worker, clock, store):
@@ -320,7 +334,154 @@ class TestSubscription:
             assert (await theirs.get()).job == ours.id
 
 
+@task(retries=Retry(1, first="5m", jitter=False))
+def fail_once(job: str) -> None:
+    raise ValueError("no route")
+
+
+@task
+def report(percent: int, ctx: Context = CONTEXT) -> int:
+    ctx.progress(percent, "so far", {"percent": percent})
+    return percent
+
+
+@task
+async def slow_report(percent: int, ctx: AsyncContext = CONTEXT) -> None:
+    await ctx.progress(percent, "so far", {"percent": percent})
+    await asyncio.sleep(60)
+
+
+@pytest.fixture
+def published(store: Store, monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """What is published on the store, by whichever handle."""
+    found: list[bytes] = []
+    part = type(store.live)
+    publish = part.publish
+
+    async def publish_too(live: Any, namespace: str, data: Sequence[bytes]) -> None:
+        found.extend(data)
+        await publish(live, namespace, data)
+
+    monkeypatch.setattr(part, "publish", publish_too)
+    return found
+
+
+@asynccontextmanager
+async def serving(store: Store, **settings: Any) -> AsyncIterator[Worker]:
+    tasks = [fail_once, report, slow_report]
+    async with worker_at(
+        store, flows=[asking, checking, outside], tasks=tasks, **settings
+    ) as worker:
+        yield worker
+
+
+checking = Flow("checking").then(keep).approve("Ship it?", name="check").build()
+
+
+class TestLive:
+    async def test_a_retry_tells_when_the_next_attempt_may_start(self, client, store):
+        async with serving(store), received(client, types=["job.started", "job.retried"]) as queue:
+            job = await client.enqueue(fail_once, "x")
+            started, retried = await queue.get(), await queue.get()
+
+        assert (started.type, started.job, started.attempt) == ("job.started", job.id, 1)
+        assert (retried.type, retried.task, retried.queue) == (
+            "job.retried",
+            "fail_once",
+            "default",
+        )
+        assert (retried.failure and retried.failure.message) == "no route"
+        assert retried.next_at is not None
+        assert retried.next_at - retried.at > timedelta(minutes=4)
+
+    async def test_progress_comes_with_its_details(self, client, store):
+        async with serving(store), received(client, types=["job.progressed"]) as queue:
+            await client.enqueue(slow_report, 40)
+            event = await queue.get()
+        assert event.progress == Progress(percent=40, message="so far", details={"percent": 40})
+
+    async def test_events_of_nodes_name_run_flow_and_node(self, client, store):
+        types = ["job.started", "node.completed", "approval.opened"]
+        async with serving(store), received(client, flow="checking", types=types) as queue:
+            run = await client.submit(checking, 1)
+            await client.submit(asking, 1)
+            found = [await queue.get() for _ in range(3)]
+        assert [each.type for each in found if each.type != "approval.opened"] == types[:2]
+        assert {each.type for each in found} == set(types)
+        assert {(each.run, each.flow) for each in found} == {(run.id, "checking")}
+        nodes = {each.type: each.node for each in found}
+        assert nodes == {
+            "job.started": "keep",
+            "node.completed": "keep",
+            "approval.opened": "check",
+        }
+        [completed] = [each for each in found if each.type == "node.completed"]
+        assert completed.result == 1
+
+    async def test_a_takeover_of_a_node_names_run_and_node(self, client, worker, store, clock):
+        run = await client.submit(asking, 1)
+        await worker.claim()
+        clock.advance(HOUR)
+        async with received(client, types=["job.taken_over"]) as queue, serving(store):
+            event = await queue.get()
+        assert (event.run, event.flow, event.node) == (run.id, "asking", "keep")
+        assert event.holder == worker.id
+        assert event.failure is not None
+
+    async def test_a_parked_job_is_told_from_a_requeued_one(self, client, store):
+        async with received(client, types=["job.parked", "job.requeued"]) as queue:
+            async with serving(store):
+                parked = await client.submit(outside, 1)
+                event = await queue.get()
+                assert (event.type, event.run, event.node) == ("job.parked", parked.id, "hand_over")
+                running = await client.enqueue(slow_report, 1)
+                async for update in running.watch():
+                    if update.progress.percent:
+                        break
+            event = await queue.get()
+            assert (event.type, event.job) == ("job.requeued", running.id)
+
+    async def test_commands_are_announced(self, client, worker):
+        async with received(client, types=["job.disabled", "job.enabled", "job.resumed"]) as queue:
+            job = await job_that_is(Status.DISABLED, client, worker)
+            assert (event := await queue.get()).type == "job.disabled"
+            assert (event.job, event.task) == (job.id, "add")
+            await client.jobs.enable(job.id)
+            assert (await queue.get()).type == "job.enabled"
+            await worker.settle(await worker.claim(), Parked())
+            await client.jobs.resume(job.id)
+            assert (await queue.get()).type == "job.resumed"
+
+    async def test_nothing_is_missed_from_when_subscribe_returns(self, client, store):
+        """Though the hint is lost: the workers that live are waited for."""
+        async with serving(store):
+            for _ in range(5):
+                async with received(client, types=["job.started"]) as queue:
+                    job = await client.enqueue(report, 1)
+                    assert (await queue.get()).job == job.id
+
+    async def test_is_filtered_where_it_happens(self, client, store, published):
+        async with serving(store), received(client, task="other") as queue:
+            await (await client.enqueue(report, 1)).result(timeout=20)
+            assert queue.empty()
+        assert len(published) == 1  # that it listens
+
+    async def test_a_subscriber_that_is_gone_is_forgotten(self, client, store, clock):
+        subscription = await client.events.subscribe(print)
+        assert len(await store.live.subscribers("default")) == 1
+        clock.advance(live.LEASE)
+        assert await store.live.subscribers("default") == {}
+        await client.store.now()
+        subscription.unsubscribe()
+
+
 class TestNobodyListening:
+    async def test_a_worker_publishes_nothing_and_creates_no_event(self, client, store, published):
+        async with serving(store) as worker:
+            await (await client.enqueue(report, 1)).result(timeout=20)
+            assert worker._events._listeners == []
+        assert published == []
+
     async def test_costs_no_call_of_the_store(self, store):
         counted = CountedStore(store)
         async with AsyncClient(counted.as_store()) as client:
@@ -382,11 +543,17 @@ def worker_process(shared_url: str) -> Iterator[None]:
 
 @pytest.mark.usefixtures("worker_process")
 class TestAcrossProcesses:
-    async def test_ends_come_from_another_process_without_polling(self, shared_url, monkeypatch):
+    async def test_events_come_from_another_process_without_polling(self, shared_url, monkeypatch):
         monkeypatch.setattr(events, "POLL_SECONDS", 3600.0)
-        async with AsyncClient(shared_url) as client, received(client) as queue:
+        types = ["job.completed", "run.completed", "job.started"]
+        async with (
+            AsyncClient(shared_url) as client,
+            received(client, types=types[:2]) as queue,
+            received(client, types=types[2:], task=add) as started,
+        ):
             for number in range(3):
                 job = await client.enqueue(add, number)
+                assert (await started.get()).job == job.id
                 event = await queue.get()
                 assert (event.type, event.job, event.result) == (
                     "job.completed",

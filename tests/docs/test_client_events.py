@@ -9,7 +9,12 @@ from tests.architecture.source_tree import ROOT
 
 PAGE = (ROOT / "docs" / "reference" / "events.md").read_text(encoding="utf-8")
 [SECTION] = re.findall(r"^## Events for clients\n(.*?)^## ", PAGE, re.MULTILINE | re.DOTALL)
-SOURCES = {EventSource.JOB: "job row", EventSource.RUN: "run row", EventSource.LIVE: "live"}
+SOURCES = {
+    EventSource.JOB: "job row",
+    EventSource.RUN: "run row",
+    EventSource.WAIT: "open approval",
+    EventSource.LIVE: "live",
+}
 
 
 def test_every_event_is_listed_with_its_source():

@@ -168,7 +168,13 @@ WHERE made.type = 'table'
 COLUMNS_ON_POSTGRESQL = """
 SELECT table_name, column_name FROM information_schema.columns WHERE table_schema = $1
 """
-TABLES_OF_THE_PLACE = {"migrations", "workers", "maintenance_leases"}
+TABLES_OF_THE_PLACE = {
+    "migrations",
+    "workers",
+    "maintenance_leases",
+    "subscribers",
+    "live_events",
+}
 NOT_MOVED = {"lease_until", "claimed_alone", "run_number", "limit_keys", "token", "submission"} | {
     "used_at",
     "children",

@@ -9,7 +9,8 @@ from typing import Any
 
 from perdure.model.failure import Failure
 from perdure.model.ids import JobId
-from perdure.model.job import FINISHED, Status
+from perdure.model.job import FINISHED, Progress, Status
+from perdure.model.payload import Codec, from_json
 from perdure.model.run import ENDED
 from perdure.model.value import Value
 
@@ -19,6 +20,8 @@ class EventSource(StrEnum):
     """The row of a job that ended: delivered at least once as long as the row is kept."""
     RUN = "run"
     """The row of a run that ended: delivered at least once as long as the row is kept."""
+    WAIT = "wait"
+    """The row of an open approval: delivered at least once while it is open."""
     LIVE = "live"
     """Published when it happens, while somebody subscribes."""
 
@@ -26,8 +29,36 @@ class EventSource(StrEnum):
 EVENTS: Mapping[str, EventSource] = {
     **{f"job.{status}": EventSource.JOB for status in sorted(FINISHED)},
     **{f"run.{status}": EventSource.RUN for status in sorted(ENDED)},
+    "approval.opened": EventSource.WAIT,
+    **dict.fromkeys(
+        (
+            "job.aborting",
+            "job.claim_lost",
+            "job.disabled",
+            "job.enabled",
+            "job.parked",
+            "job.progressed",
+            "job.requeued",
+            "job.resumed",
+            "job.retried",
+            "job.started",
+            "job.taken_over",
+            "node.cancelled",
+            "node.completed",
+            "node.failed",
+        ),
+        EventSource.LIVE,
+    ),
 }
 """Every event by name, with its source."""
+LISTENING = "worker.listening"
+"""Published by a worker that has learned of a subscriber, for that subscriber."""
+
+
+RESULT_MAX_BYTES = 64 * 1024
+"""The largest result that an event carries."""
+EVENT_MAX_BYTES = 128 * 1024
+"""The largest live event with the details of progress and the traceback of a failure."""
 
 
 class ClientEvent(Value, omit_defaults=True):
@@ -50,6 +81,13 @@ class ClientEvent(Value, omit_defaults=True):
     """The node with its iteration or item; of a failed run, the node that failed."""
     parent: str | None = None
     """Of a child run: the run that started it."""
+    worker: str | None = None
+    """That published a live event."""
+    holder: str | None = None
+    """Of a job that was taken over: the worker that had it."""
+    next_at: datetime | None = None
+    """Of a retried job: when the next attempt may start."""
+    progress: Progress | None = None
     result: Any = None
     """On completion, as plain values."""
     is_result_omitted: bool = False
@@ -59,6 +97,8 @@ class ClientEvent(Value, omit_defaults=True):
     """Of a cancelled or skipped run."""
     by: str | None = None
     """Who cancelled the run."""
+    subscriber: str | None = None
+    """For whom a worker listens."""
 
 
 class EventFilter(Value):
@@ -68,6 +108,19 @@ class EventFilter(Value):
     queue: str | None = None
     task: str | None = None
     flow: str | None = None
+
+    @property
+    def wants_live(self) -> bool:
+        return any(EVENTS[each] is EventSource.LIVE for each in self.types)
+
+    def selects(self, type: str, queue: str, task: str, flow: str | None) -> bool:
+        """Whether a live event of a job is wanted."""
+        return (
+            type in self.types
+            and self.queue in (None, queue)
+            and self.task in (None, task)
+            and self.flow in (None, flow)
+        )
 
     def statuses(self, source: EventSource) -> tuple[str, ...]:
         """The statuses of ended jobs, or of ended runs, whose rows the filter selects."""
@@ -100,3 +153,14 @@ class EndedJob(Value):
     queue: str
     task: str
     attempt: int
+
+
+def bounded_result(output: bytes | None, codec: Codec) -> tuple[Any, bool]:
+    """A stored result as plain values, and whether it was left out."""
+    if output is None:
+        return None, False
+    try:
+        plain = codec.decode(output)
+        return (None, True) if len(plain) > RESULT_MAX_BYTES else (from_json(plain), False)
+    except Exception:  # a codec may raise anything, and must not hold up later events
+        return None, True

@@ -16,10 +16,18 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from perdure.errors import EventLogCorrupt, EventsGap
-from perdure.model.client_event import ClientEvent, EndedJob, EndFilter, EventFilter, EventSource
+from perdure.model.client_event import (
+    ClientEvent,
+    EndedJob,
+    EndFilter,
+    EventFilter,
+    EventSource,
+    bounded_result,
+)
+from perdure.model.ids import RunId
 from perdure.model.job import JobState, Status
-from perdure.model.payload import Codec, from_json
-from perdure.model.run import Run, RunStatus
+from perdure.model.payload import Codec
+from perdure.model.run import Run, RunStatus, Wait, WaitFilter, WaitType
 from perdure.model.times import EARLIEST
 from perdure.operations.page import decode_cursor, encode_cursor
 from perdure.operations.records import run_record
@@ -41,26 +49,26 @@ START = EARLIEST + MARGIN_MAX
 """Before everything."""
 CURSOR_ENDS_MAX = 64
 """Ends that a cursor names as delivered; of the others within the margin, some come twice."""
-RESULT_MAX_BYTES = 64 * 1024
-"""The largest result that an event carries."""
-Row = EndedJob | Run
-_SOURCES = (EventSource.JOB, EventSource.RUN)
+Row = EndedJob | Run | Wait
+_SOURCES = (EventSource.JOB, EventSource.RUN, EventSource.WAIT)
 _HASH_BYTES = 8
+_BETWEEN = "\n"
+"""In the id of a wait, between its run and its key."""
 
 
 class Cursor(NamedTuple):
-    jobs_at: datetime
-    runs_at: datetime
+    at: tuple[datetime, datetime, datetime]
+    """By source."""
     delivered: tuple[bytes, ...]
 
 
 def parse_cursor(cursor: Any) -> Cursor:
-    jobs_at, runs_at, delivered = decode_cursor(
-        "events.stream", cursor, tuple[datetime, datetime, bytes]
+    *at, delivered = decode_cursor(
+        "events.stream", cursor, tuple[datetime, datetime, datetime, bytes]
     )
     starts = range(0, len(delivered), _HASH_BYTES)
     hashes = tuple(delivered[start : start + _HASH_BYTES] for start in starts)
-    return Cursor(jobs_at, runs_at, hashes)
+    return Cursor((at[0], at[1], at[2]), hashes)
 
 
 class Ends:
@@ -102,7 +110,7 @@ class Ends:
         self._delivered = {key: at for key, at in self._delivered.items() if at >= limit}
 
     def latest(self) -> list[bytes]:
-        return list(islice(reversed(self._delivered), CURSOR_ENDS_MAX // 2))
+        return list(islice(reversed(self._delivered), CURSOR_ENDS_MAX // len(_SOURCES)))
 
 
 class EndFollower:
@@ -117,9 +125,9 @@ class EndFollower:
 
     @property
     def cursor(self) -> str:
-        jobs, runs = (self._ends[source] for source in _SOURCES)
-        delivered = b"".join((*jobs.latest(), *runs.latest()))
-        return encode_cursor("events.stream", (jobs.at, runs.at, delivered))
+        every = [self._ends[source] for source in _SOURCES]
+        delivered = b"".join(key for each in every for key in each.latest())
+        return encode_cursor("events.stream", (*(each.at for each in every), delivered))
 
     async def start(self) -> None:
         """Follow what ends from now on."""
@@ -134,7 +142,7 @@ class EndFollower:
         self._ends = {
             # Ahead of the clock, which was set back since then: nobody knows to when.
             source: Ends(START if at - now > CLOCK_STEP_MIN else at, cursor.delivered)
-            for source, at in zip(_SOURCES, (cursor.jobs_at, cursor.runs_at), strict=True)
+            for source, at in zip(_SOURCES, cursor.at, strict=True)
         }
         await self.check_gap()
 
@@ -160,14 +168,14 @@ class EndFollower:
             after: tuple[datetime, str] | None = (ends.start(now), "")
             while after is not None:
                 rows, after = await self._page(source, after, now)
-                new = [row for row in rows if ends.is_new(row.id, _ended_at(row))]
+                new = [row for row in rows if ends.is_new(_id(row), _ended_at(row))]
                 for start in range(0, len(new), DETAILS):
                     batch = new[start : start + DETAILS]
-                    events = [] if is_silent else await self._events(batch)
-                    for row in batch:
-                        ends.take(row.id, _ended_at(row))
-                        if not is_silent:
-                            yield replace(events.pop(0), cursor=self.cursor)
+                    events = [None] * len(batch) if is_silent else await self._events(batch)
+                    for row, event in zip(batch, events, strict=True):
+                        ends.take(_id(row), _ended_at(row))
+                        if event is not None:
+                            yield replace(event, cursor=self.cursor)
             ends.read_up_to(now)
 
     async def _page(
@@ -190,24 +198,51 @@ class EndFollower:
         rows: Sequence[Row]
         if source is EventSource.JOB:
             rows = await queries.ended_jobs(wanted, PAGE)
-        else:
+        elif source is EventSource.RUN:
             rows = await queries.ended_runs(wanted, PAGE)
-        return rows, None if len(rows) < PAGE else (_ended_at(rows[-1]), rows[-1].id)
+        else:
+            run, _, key = after[1].partition(_BETWEEN)
+            opened = WaitFilter(
+                namespace=self._namespace,
+                type=WaitType.APPROVAL,
+                after=(after[0], RunId(run), key),
+            )
+            rows = await queries.list_waits(opened, PAGE)
+            return rows, None if len(rows) < PAGE else (rows[-1].opened_at, _id(rows[-1]))
+        return rows, None if len(rows) < PAGE else (_ended_at(rows[-1]), _id(rows[-1]))
 
-    async def _events(self, rows: Sequence[Row]) -> list[ClientEvent]:
+    async def _events(self, rows: Sequence[Row]) -> list[ClientEvent | None]:
         jobs = [row.id for row in rows if isinstance(row, EndedJob)]
         states = await self._store.queries.job_states(jobs) if jobs else {}
-        return [
-            self._job_event(row, states.get(row.id))
-            if isinstance(row, EndedJob)
-            else await self._run_event(row)
-            for row in rows
-        ]
+        waits = [(self._namespace, row.run) for row in rows if isinstance(row, Wait)]
+        runs = await self._store.queries.get_runs(waits) if waits else []
+        flows = {run.id: run.flow for run in runs if run is not None}
+        events: list[ClientEvent | None] = []
+        for row in rows:
+            if isinstance(row, EndedJob):
+                events.append(self._job_event(row, states.get(row.id)))
+            elif isinstance(row, Run):
+                events.append(await self._run_event(row))
+            else:
+                events.append(self._approval_event(row, flows.get(row.run)))
+        return events
+
+    def _approval_event(self, wait: Wait, flow: str | None) -> ClientEvent | None:
+        if self._wanted.flow not in (None, flow):
+            return None
+        return ClientEvent(
+            type="approval.opened",
+            at=wait.opened_at,
+            namespace=self._namespace,
+            run=wait.run,
+            flow=flow,
+            node=wait.key,
+        )
 
     def _job_event(self, job: EndedJob, state: JobState | None) -> ClientEvent:
         if state is not None and state.status is not job.status:  # retried meanwhile
             state = None
-        result, is_omitted = self._result(None if state is None else state.output)
+        result, is_omitted = bounded_result(None if state is None else state.output, self._codec)
         return ClientEvent(
             type=f"job.{job.status}",
             at=job.at,
@@ -228,7 +263,7 @@ class EndFollower:
                 output = await run_output(self._store, run)
             except EventLogCorrupt:  # retried or pruned meanwhile
                 is_lost = True
-        result, is_omitted = self._result(output)
+        result, is_omitted = bounded_result(output, self._codec)
         return ClientEvent(
             type=f"run.{run.status}",
             at=_ended_at(run),
@@ -244,21 +279,21 @@ class EndFollower:
             by=record.by,
         )
 
-    def _result(self, output: bytes | None) -> tuple[Any, bool]:
-        """The result as plain values, and whether it was left out."""
-        if output is None:
-            return None, False
-        try:
-            plain = self._codec.decode(output)
-            return (None, True) if len(plain) > RESULT_MAX_BYTES else (from_json(plain), False)
-        except Exception:  # a codec may raise anything, and must not hold up later events
-            return None, True
+
+def _id(row: Row) -> str:
+    return f"{row.run}{_BETWEEN}{row.key}" if isinstance(row, Wait) else row.id
 
 
 def _ended_at(row: Row) -> datetime:
-    at = row.at if isinstance(row, EndedJob) else row.finished_at
-    assert at is not None
-    return at
+    """When it ended, or an approval was opened."""
+    match row:
+        case EndedJob():
+            return row.at
+        case Run():
+            assert row.finished_at is not None
+            return row.finished_at
+        case Wait():
+            return row.opened_at
 
 
 def _hash(id: str, at: datetime) -> bytes:

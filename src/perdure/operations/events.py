@@ -7,6 +7,8 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import suppress
 from typing import Any
 
+from msgspec.structs import replace
+
 from perdure.diagnostics import declare, near
 from perdure.errors import InvalidInput
 from perdure.model import check
@@ -14,6 +16,7 @@ from perdure.model.client_event import EVENTS, ClientEvent, EventFilter
 from perdure.model.hint import Hint, HintType
 from perdure.operations.backend import AnyFlow, AnyTask, flow_name
 from perdure.operations.ends import Cursor, EndFollower, parse_cursor
+from perdure.operations.live import LiveFollower
 from perdure.operations.operation import Group, Role, operation
 from perdure.tasks.task import Task
 
@@ -63,13 +66,20 @@ class Events(Group):
         def wake(_: Hint) -> None:
             woken.set()
 
-        unsubscribe = store.subscribe(wake, (HintType.CHANGED, HintType.RUN))
+        live = LiveFollower(store, backend.namespace, wanted, backend.codec)
+        unsubscribe = store.subscribe(wake, (HintType.CHANGED, HintType.RUN, HintType.LIVE))
         try:
             await (ends.start() if after is None else ends.resume(after))
+            first = await live.start(woken) if wanted.wants_live else []
             if ready is not None and not ready.done():
                 ready.set_result(ends.cursor)
+            for event in first:
+                yield replace(event, cursor=ends.cursor)
             while True:
                 woken.clear()
+                if wanted.wants_live:
+                    async for event in live.read():
+                        yield replace(event, cursor=ends.cursor)
                 async for event in ends.read():
                     yield event
                 await asyncio.sleep(SPACING_SECONDS)
@@ -78,6 +88,8 @@ class Events(Group):
                         await woken.wait()
         finally:
             unsubscribe()
+            if wanted.wants_live and not backend.place.is_closed:
+                await live.stop()
 
 
 def event_filter(

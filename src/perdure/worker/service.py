@@ -22,13 +22,22 @@ from perdure.worker.events import WorkerEvents, WorkerStarted, WorkerStopped, Wo
 from perdure.worker.executors import call_on_loop
 from perdure.worker.janitor import Janitor
 from perdure.worker.lease_renewal import LeaseRenewer
+from perdure.worker.live import LiveEvents
 from perdure.worker.poller import Poller
 from perdure.worker.runner import JobRunner
 
 FLUSH_SECONDS = 10.0
 """How long a shutdown waits for an unresponsive store."""
 SIGN_OFF_SECONDS = 2.0
-HINTS = frozenset({HintType.READY, HintType.SCHEDULED, HintType.DUE, HintType.ABORTING})
+HINTS = frozenset(
+    {
+        HintType.READY,
+        HintType.SCHEDULED,
+        HintType.DUE,
+        HintType.ABORTING,
+        HintType.SUBSCRIBED,
+    }
+)
 _log = logging.getLogger("perdure.worker")
 
 
@@ -56,6 +65,7 @@ class Service:
             DueWaits(store, runs, settings.namespace),
             DueSchedules(store, ScheduleTicker(runs), settings.namespace),
         )
+        self._live = LiveEvents(store, settings.namespace, codec, events)
         janitor = Janitor(store, settings, info.id, events)
         self._poller = Poller(
             store, runner.partitions, settings, janitor, due_work, runner.claims.look
@@ -76,10 +86,11 @@ class Service:
         runner = self.runner
         runner.serving = asyncio.current_task()
         await self._store.maintenance.register_worker(self._info)
+        unsubscribe = self._store.subscribe(self._on_hint, HINTS)
+        await self._live.refresh()
         if started is not None:
             started()  # after registration: the caller may look up the worker in the store
         self._leases.start()
-        unsubscribe = self._store.subscribe(self._on_hint, HINTS)
         self._events.emit(WorkerStarted(worker=self._info.id))
         parts = (runner.claims, self._poller, runner.claim_monitor)
         loops = [asyncio.create_task(each.run(), name=type(each).__name__) for each in parts]
@@ -87,6 +98,7 @@ class Service:
             runner.jobs_left = burst.max_jobs
             ending = burst.run(self._store, runner, self._poller, self.request_stop)
             loops.append(asyncio.create_task(ending))
+        live = asyncio.create_task(self._live.run(), name="LiveEvents")
         stopping = asyncio.create_task(self._stop_requested.wait())
         broken: list[asyncio.Task[None]] = []
         try:
@@ -100,9 +112,9 @@ class Service:
                 await self._drain(loops)
             finally:  # even a cancelled shutdown must leave no thread behind
                 unsubscribe()
-                for loop in loops:
+                for loop in (*loops, live):
                     loop.cancel()
-                await asyncio.gather(*loops, return_exceptions=True)
+                await asyncio.gather(*loops, live, return_exceptions=True)
                 runner.close()
                 await self._leases.stop()
                 await self._sign_off()
@@ -148,6 +160,7 @@ class Service:
                 # expire. Once answered, they are requeued.
                 await asyncio.wait(loops)
                 await runner.commits.flush()
+                await self._live.flush()
         except TimeoutError:
             _log.error("store not responding; jobs with unwritten outcomes will run again")
 
@@ -170,5 +183,7 @@ class Service:
                     runner.claims.look()
             case HintType.SCHEDULED | HintType.DUE:
                 self._poller.wake()
+            case HintType.SUBSCRIBED:
+                self._live.wake()
             case HintType.ABORTING:
                 runner.suspect(hint.names)

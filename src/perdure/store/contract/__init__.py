@@ -19,6 +19,7 @@ from perdure.model.run import NewRun, Submitted
 from perdure.store.contract.admin import AdminStore
 from perdure.store.contract.audit import AuditStore
 from perdure.store.contract.jobs import ClaimRequest, JobStore, PartitionClaim
+from perdure.store.contract.live import LIVE_KEPT, LiveStore
 from perdure.store.contract.maintenance import POLL_PARTITIONS_MAX, MaintenanceStore
 from perdure.store.contract.queries import QueryStore
 from perdure.store.contract.runs import DEFINITION_FRESH, EventsAfter, EventsBefore, RunStore
@@ -28,6 +29,7 @@ from perdure.store.wakeups import HintTypes, Listener
 
 __all__ = [
     "DEFINITION_FRESH",
+    "LIVE_KEPT",
     "PARTS",
     "POLL_PARTITIONS_MAX",
     "AdminStore",
@@ -36,6 +38,7 @@ __all__ = [
     "EventsAfter",
     "EventsBefore",
     "JobStore",
+    "LiveStore",
     "MaintenanceStore",
     "PartitionClaim",
     "QueryStore",
@@ -52,6 +55,7 @@ PARTS: Mapping[str, type] = {
     "admin": AdminStore,
     "maintenance": MaintenanceStore,
     "schedules": ScheduleStore,
+    "live": LiveStore,
 }
 """The parts of every store, by attribute name."""
 
@@ -65,6 +69,7 @@ class Store(Protocol):
     admin: AdminStore
     maintenance: MaintenanceStore
     schedules: ScheduleStore
+    live: LiveStore
     transfer: TransferStore | None
     """None if the contents do not outlive the process."""
     audit: AuditStore | None

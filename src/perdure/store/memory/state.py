@@ -405,6 +405,11 @@ class MemoryState:
         self.maintenance_leases: dict[str, MaintenanceLease] = {}
         self.records = RunRecords()
         self.schedules = ScheduleRecords()
+        self.subscribers: dict[tuple[str, str], tuple[bytes, datetime]] = {}
+        """The filter and the end of the lease, by namespace and id."""
+        self.live_number = 0
+        self.live_events: deque[tuple[int, str, datetime, bytes]] = deque()
+        """Number, namespace, time and event."""
         self.pruned_ends: dict[tuple[str, str], datetime] = {}
         """By namespace and event type."""
 

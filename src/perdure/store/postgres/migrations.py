@@ -30,6 +30,8 @@ _TABLES = (
     "steps",
     "schedules",
     "pruned_ends",
+    "subscribers",
+    "live_events",
 )
 
 

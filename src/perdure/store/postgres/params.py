@@ -550,6 +550,25 @@ class EndedRunsParams(NamedTuple):
     limit: OneBigint
 
 
+class SaveSubscriberParams(NamedTuple):
+    now: Now
+    namespace: OneText
+    id: OneText
+    filter: OneBytea
+    lease: OneInterval
+
+
+class LiveEventColumns(NamedTuple):
+    event: Bytea
+
+
+class PublishLiveEventsParams(NamedTuple):
+    now: Now
+    namespace: OneText
+    kept: OneInterval
+    published: LiveEventColumns
+
+
 class PickOldRunsParams(NamedTuple):
     now: Now
     namespace: OneText
@@ -595,10 +614,12 @@ PARAMS: dict[str, type[Params]] = {
     "open_waits": OpenWaitsParams,
     "pick_old_runs": PickOldRunsParams,
     "prune_jobs": PruneJobsParams,
+    "publish_live_events": PublishLiveEventsParams,
     "register_worker": RegisterWorkerParams,
     "replace_rivals": ReplaceRivalsParams,
     "save_progress": SaveProgressParams,
     "save_step": SaveStepParams,
+    "save_subscriber": SaveSubscriberParams,
     "settle_completed": SettleCompletedParams,
     "settle_jobs": SettleParams,
     "start_under_limits": StartUnderLimitsParams,

@@ -29,6 +29,7 @@ _FILES = (
     "admin",
     "maintenance",
     "schedules",
+    "live",
     "audit",
 )
 

@@ -34,6 +34,7 @@ _FILES = (
     "admin",
     "maintenance",
     "schedules",
+    "live",
     "audit",
 )
 

@@ -57,6 +57,7 @@ TOPICS = (
     "admin",
     "queries",
     "ends",
+    "live",
     "maintenance",
     "submissions",
     "commits",
