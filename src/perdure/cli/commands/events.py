@@ -37,7 +37,7 @@ COMMANDS: Mapping[str, OperationCommand] = {
     "events.stream": OperationCommand(
         call=_stream,
         view=lambda *_: None,
-        spell={"types": "--type"},
+        metavars={"types": "--type"},
         more="One line for each event, until Ctrl-C; with --json, an object for each, whose cursor "
         "--after takes.",
         shows_values=True,
