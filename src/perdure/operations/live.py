@@ -21,7 +21,7 @@ from perdure.store.contract import Store
 LEASE = timedelta(seconds=60)
 RENEW_SECONDS = 20.0
 LISTEN_SECONDS = 6.0
-"""By then each live worker has looked for subscribers, even if it missed the hint."""
+"""By then each live worker has polled, even if it missed the hint, unless ``poll`` is longer."""
 PAGE = 500
 
 

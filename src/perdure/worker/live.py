@@ -1,7 +1,7 @@
 """Publishes this worker's events to clients while any of them subscribes.
 
 Without a subscriber it is no listener, so no event is created. It learns of subscribers by a hint
-and, in case that is lost, by looking every few seconds, and tells each that it listens.
+and by each poll, and tells each that it listens.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from contextlib import suppress
 
 import msgspec
 from msgspec.structs import replace
@@ -23,6 +22,7 @@ from perdure.model.client_event import (
     bounded_result,
 )
 from perdure.model.payload import Codec
+from perdure.model.worker import PollResult
 from perdure.store.contract import Store
 from perdure.worker.events import (
     AttemptAborting,
@@ -41,7 +41,6 @@ from perdure.worker.events import (
     WorkerEvents,
 )
 
-REFRESH_SECONDS = 5.0
 SPACING_SECONDS = 0.2
 """Between two looks: on SQLite, any write of another process may mean a new subscriber."""
 BATCH = 500
@@ -85,12 +84,14 @@ class LiveEvents:
         """Somebody may have subscribed."""
         self._woken.set()
 
+    def note(self, poll: PollResult) -> None:
+        if poll.has_subscribers or self._filters:
+            self.wake()
+
     async def run(self) -> None:
         while True:
             await asyncio.sleep(SPACING_SECONDS)
-            with suppress(TimeoutError):
-                async with asyncio.timeout(REFRESH_SECONDS):
-                    await self._woken.wait()
+            await self._woken.wait()
             self._woken.clear()
             await self.refresh()
 

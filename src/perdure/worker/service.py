@@ -68,7 +68,7 @@ class Service:
         self._live = LiveEvents(store, settings.namespace, codec, events)
         janitor = Janitor(store, settings, info.id, events)
         self._poller = Poller(
-            store, runner.partitions, settings, janitor, due_work, runner.claims.look
+            store, runner.partitions, settings, janitor, due_work, self._live, runner.claims.look
         )
         self._leases = LeaseRenewer(
             store.clone(),

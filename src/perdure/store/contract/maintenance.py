@@ -32,6 +32,7 @@ class MaintenanceStore(Protocol):
         - The times due are those of this namespace; a wait's counts as ``next_wait_at``, a
           schedule's as ``next_tick_at``.
         - Names the paused queues of this namespace.
+        - Tells whether somebody subscribes to its live events (see ``live.subscribe``).
         - Tells the last heartbeat of its workers, which shows a clock that was set back.
         """
 

@@ -57,6 +57,10 @@ class MemoryMaintenance(MaintenanceStore):
                     ),
                     default=None,
                 ),
+                has_subscribers=any(
+                    place == namespace and until > transaction.now
+                    for (place, _), (_, until) in state.subscribers.items()
+                ),
             )
 
     async def acquire_lease(self, duty: str, worker: WorkerId, lease: timedelta) -> bool:

@@ -207,8 +207,10 @@ def _poll(transaction: Transaction, namespace: str, after_partition: str) -> Pol
         namespace=namespace,
         after_partition=after_partition,
         partitions_max=POLL_PARTITIONS_MAX,
+        now=transaction.now,
     )
-    partitions, due_at, lease_end_at, deadline_at, wait_at, tick_at, paused, last_seen_at = row
+    partitions, due_at, lease_end_at, deadline_at, wait_at, tick_at, *others = row
+    paused, last_seen_at, has_subscribers = others
     return PollResult(
         now=moment(transaction.now),
         partitions=msgspec.json.decode(partitions, type=tuple[str, ...]),
@@ -219,6 +221,7 @@ def _poll(transaction: Transaction, namespace: str, after_partition: str) -> Pol
         next_tick_at=moment_or_none(tick_at),
         paused=msgspec.json.decode(paused, type=tuple[str, ...]),
         last_seen_at=moment_or_none(last_seen_at),
+        has_subscribers=bool(has_subscribers),
     )
 
 

@@ -48,6 +48,15 @@ class TestLiveSubscribe:
 
         assert list(await store.live.subscribers(NAMESPACE)) == ["ann"]
 
+    async def test_shows_in_polls_of_its_namespace_while_it_lasts(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        await subscribe(store)
+        assert (await store.maintenance.poll(NAMESPACE)).has_subscribers
+        assert not (await store.maintenance.poll(OTHER_NAMESPACE)).has_subscribers
+        clock.advance(MINUTE)
+        assert not (await store.maintenance.poll(NAMESPACE)).has_subscribers
+
     async def test_is_announced(self, store: Store) -> None:
         heard = await hinted(store, HintType.SUBSCRIBED)
         await subscribe(store)

@@ -82,6 +82,12 @@ SELECT coalesce($1::timestamptz, statement_timestamp()),
            WHERE namespace = $2
            ORDER BY seen_at DESC
            LIMIT 1
+       ),
+       EXISTS (
+           SELECT
+           FROM {schema}.subscribers
+           WHERE namespace = $2
+             AND lease_until > coalesce($1::timestamptz, statement_timestamp())
        );
 
 -- name: acquire_lease

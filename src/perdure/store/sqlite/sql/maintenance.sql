@@ -71,6 +71,12 @@ SELECT (SELECT json_group_array(partition_key) FROM partitions WHERE partition_k
            SELECT max(seen_at)
            FROM {prefix}workers INDEXED BY {prefix}workers_seen
            WHERE namespace = :namespace
+       ),
+       EXISTS (
+           SELECT 1
+           FROM {prefix}subscribers
+           WHERE namespace = :namespace
+             AND lease_until > :now
        );
 
 -- name: acquire_lease
