@@ -172,7 +172,9 @@ class LiveEvents:
                 data = [encode_event(event, self._codec) for event in batch]
                 await self._store.live.publish(self._namespace, data)
             except Exception:  # they are not worth more than a line in the log
-                _log.exception("publishing live events failed: events=%d", len(batch))
+                _log.exception(
+                    "publishing live events failed", extra={"fields": {"events": len(batch)}}
+                )
         self._sender = None
 
 

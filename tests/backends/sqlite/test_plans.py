@@ -41,6 +41,7 @@ SCANS_ON_PURPOSE = {
     "paused_queues": "lists a small table",
     "orphaned_runs": "looks at the runs that are not over, for an operator",
     "workers": "lists a small table",
+    "remove_live_events": "looks at the first thousand live events, while somebody subscribes",
 }
 # Filled in by the reader, and tested below.
 LISTS = {"list_jobs", "count_listed"}
