@@ -453,7 +453,6 @@ class TestLive:
             assert (await queue.get()).type == "job.resumed"
 
     async def test_nothing_is_missed_from_when_subscribe_returns(self, client, store):
-        """Though the hint is lost: the workers that live are waited for."""
         async with serving(store):
             for _ in range(5):
                 async with received(client, types=["job.started"]) as queue:
