@@ -106,6 +106,13 @@ async def measure_postgres(server: PostgresServer, options: argparse.Namespace) 
             "pg: drain, 1 process": lambda name: draining(name, 1, noop),
             "pg: drain, 2 processes": lambda name: draining(name, 2, noop),
             "pg: drain, 1 process, sync bodies": lambda name: draining(name, 1, noop_sync),
+            "pg: drain with a subscriber, and without": lambda name: compared(
+                name,
+                "jobs/s",
+                repeat,
+                lambda: drain(next(places), jobs, 1, is_followed=True),
+                lambda: drain(next(places), jobs, 1),
+            ),
             "pg: idle start": lambda _: latency_figures("pg", places, repeat, p50=3, p99=15),
             "pg: steps of runs": lambda _: run_figures(
                 "pg", places, options, partial(raw_steps.step_ms_postgres, raw_url)
@@ -155,6 +162,13 @@ async def measure_sqlite(directory: Path, options: argparse.Namespace) -> list[F
             "sqlite: drain, 1 process": lambda name: draining(name, 1, noop),
             "sqlite: drain, 2 processes": lambda name: draining(name, 2, noop),
             "sqlite: drain, 1 process, sync bodies": lambda name: draining(name, 1, noop_sync),
+            "sqlite: drain with a subscriber, and without": lambda name: compared(
+                name,
+                "jobs/s",
+                repeat,
+                lambda: drain(next(places), jobs, 1, is_followed=True),
+                lambda: drain(next(places), jobs, 1),
+            ),
             "sqlite: idle start": lambda _: latency_figures("sqlite", places, repeat),
             "sqlite: steps of runs": lambda _: run_figures("sqlite", places, options, raw_step_ms),
             "sqlite: claims with a backlog": lambda _: backlog_figures(

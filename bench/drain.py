@@ -16,12 +16,20 @@ from perdure import AsyncClient, Task
 AnyNoop = Task[[int], int]
 
 
-async def drain(url: str, jobs: int, processes: int, task: AnyNoop = noop) -> float:
-    """Jobs per second, with stored results and fencing."""
+async def drain(
+    url: str, jobs: int, processes: int, task: AnyNoop = noop, *, is_followed: bool = False
+) -> float:
+    """Jobs per second, with stored results and fencing.
+
+    If it is followed, with a subscriber to the starts and ends of all jobs in this process.
+    """
     async with AsyncClient(url) as client:
         await client.queues.pause("default")
         await client.enqueue_many(task, range(jobs))
         with worker_processes(url, processes):
+            if is_followed:
+                types = ["job.started", "job.completed"]
+                await client.events.subscribe(lambda _: None, types=types)
             began = time.perf_counter()
             await client.queues.resume("default")
             for status in ("waiting", "active"):

@@ -1068,6 +1068,19 @@ class InvalidExport(PerdureError):
     advice: str = "Export the store again"
 
 
+class EventsGap(Conflict):
+    """Events after this cursor were pruned before they were read."""
+
+    CODE = declare(
+        "events.gap",
+        "events up to {pruned_until} were pruned; this cursor is from {cursor_at}",
+        "List what there is, and start a new stream; keep jobs and runs for longer than a "
+        "subscriber may be away",
+    )
+    cursor_at: datetime
+    pruned_until: datetime
+
+
 # Raised by tasks to control retries, and failures of attempts and nodes.
 
 

@@ -17,6 +17,7 @@ from perdure.store.contract.transfer import (
     JobRow,
     LimitRow,
     LimitStartRow,
+    PrunedEndRow,
     QueueRow,
     SnapshotRow,
     TransferRow,
@@ -107,6 +108,7 @@ class TestLoad:
             LimitStartRow(namespace="default", key="api", started_at=AT, count=3),
         ],
         [QueueRow(namespace="default", name="slow", paused_at=AT, paused_by="ann")],
+        [PrunedEndRow(namespace="default", type="job.completed", until=AT)],
     )
 
     async def test_writes_nothing_when_a_row_is_refused(self, target_url):
@@ -166,7 +168,13 @@ WHERE made.type = 'table'
 COLUMNS_ON_POSTGRESQL = """
 SELECT table_name, column_name FROM information_schema.columns WHERE table_schema = $1
 """
-TABLES_OF_THE_PLACE = {"migrations", "workers", "maintenance_leases"}
+TABLES_OF_THE_PLACE = {
+    "migrations",
+    "workers",
+    "maintenance_leases",
+    "subscribers",
+    "live_events",
+}
 NOT_MOVED = {"lease_until", "claimed_alone", "run_number", "limit_keys", "token", "submission"} | {
     "incarnation",
     "used_at",

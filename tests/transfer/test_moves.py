@@ -91,8 +91,9 @@ class TestMove:
         assert rows_of(moved) == rows_of(export)
 
     def test_every_row_type_is_in_the_export(self, export):
-        """But snapshots, limits and their starts, which have tests of their own."""
-        assert kinds_in(rows_of(export)) == set(NAMES) - {"snapshot", "limit", "limit_start"}
+        """But snapshots, limits, their starts and pruned ends, which have tests of their own."""
+        others = {"snapshot", "limit", "limit_start", "pruned_end"}
+        assert kinds_in(rows_of(export)) == set(NAMES) - others
 
 
 # Claimed jobs are exported as requeued, and their workers can no longer write.

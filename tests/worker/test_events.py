@@ -83,6 +83,7 @@ class TestEvents:
 
         [retried] = worker.all(AttemptRetried)
         assert (retried.attempt, retried.failure.message) == (1, "again")
+        assert retried.next_at is not None
         assert (dead.attempt, dead.failure.type) == (2, "ValueError")
         assert await job.status() is Status.DEAD
 

@@ -32,6 +32,7 @@ from perdure.clock import ManualClock, system_clock
 from perdure.model.ids import WorkerId
 from perdure.model.job import Claim, Claimed
 from perdure.model.partition import Partition, with_suspicion
+from perdure.model.payload import PlainCodec
 from perdure.model.worker import Renewal, WorkerInfo
 from perdure.store.contract import ClaimRequest, PartitionClaim, Store
 from perdure.store.lifecycle import Transition
@@ -52,6 +53,7 @@ from perdure.worker.events import (
     WorkerEvents,
 )
 from perdure.worker.janitor import PRUNE_BATCHES, Janitor, leader_row
+from perdure.worker.live import LiveEvents
 from perdure.worker.poller import MAINTENANCE_SECONDS, OUTAGE_SECONDS, Poller
 from perdure.worker.secrets import Secrets
 from tests.support.refusal import failing
@@ -365,8 +367,10 @@ async def poller(client: AsyncClient, store: Store, watch: StoreWatch) -> AsyncI
     partitions = KnownPartitions(
         TaskCode(TaskRegistry([work]), FlowCode([]), Secrets(None)), worker.settings
     )
-    janitor = Janitor(watched, worker.settings, worker.id, WorkerEvents(worker.id))
-    poller = Poller(watched, partitions, worker.settings, janitor, [], lambda: None)
+    events = WorkerEvents(worker.id)
+    janitor = Janitor(watched, worker.settings, worker.id, events)
+    live = LiveEvents(watched, worker.settings.namespace, PlainCodec(), events)
+    poller = Poller(watched, partitions, worker.settings, janitor, [], live, lambda: None)
     yield poller
     poller.stop()
     await poller.run()  # which ends at once, and its maintenance with it

@@ -8,6 +8,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Literal, ParamSpec, Self, TypeVar, Unpack, overload
 
+from perdure.client.events import AsyncEvents
 from perdure.client.handles import AsyncJobHandle, AsyncRunHandle
 from perdure.errors import UnknownFlow
 from perdure.flows.built import BuiltFlow
@@ -150,6 +151,7 @@ class AsyncClient:
         self.jobs = AsyncJobs(backend)
         self.runs = AsyncRuns(backend)
         self.approvals = Approvals(backend)
+        self.events = AsyncEvents(backend)
         self.waits = Waits(backend)
         self.schedules = Schedules(backend)
         self.queues = Queues(backend)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Coroutine, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, Generic, cast
 
+from perdure.client.events import AsyncSubscription, call
 from perdure.errors import JobNotFound, ResultTimeout, RunNotFound, RunTimeout
 from perdure.flows.built import BuiltFlow, O_co
 from perdure.model import check
@@ -139,6 +140,28 @@ class AsyncJobHandle(Generic[R_co]):
         Changes that arrive faster than they are read are merged.
         """
         return self._jobs.watch(self.id)
+
+    def on_progress(self, callback: Callable[[Progress], object]) -> Callable[[], None]:
+        """Call a function with its progress so far, and with each change until it finishes.
+
+        Returns a function that stops this. Changes that follow each other faster than they are read
+        are merged.
+        """
+        if not callable(callback):
+            raise check.wrong_type(callback, "callback", "a function that takes progress")
+        return self._follow_progress(callback).unsubscribe
+
+    def _follow_progress(self, callback: Callable[[Progress], object]) -> AsyncSubscription:
+        async def follow(subscription: AsyncSubscription) -> None:
+            last = Progress(percent=0)
+            async for update in self.watch():
+                if update.progress != last:
+                    last = update.progress
+                    await call(callback, last)
+                if not subscription.is_active:
+                    return
+
+        return AsyncSubscription(self._backend, follow)
 
     async def _check_ours(self) -> None:
         if not self._is_ours:

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Generic, Literal, ParamSpec, TypeVar, Unpack, overload
 
 from perdure.client.client import AsyncClient, AsyncJobs, AsyncRuns, AsyncTransactionClient
-from perdure.client.facade import Facade, OpenableFacade, documented_by, sync, sync_stream
+from perdure.client.events import AsyncEvents, AsyncSubscription
+from perdure.client.facade import (
+    Facade,
+    OpenableFacade,
+    documented_by,
+    mirrors,
+    sync,
+    sync_stream,
+)
 from perdure.client.handles import AsyncJobHandle, AsyncRunHandle, R_co
 from perdure.errors import UnknownFlow
 from perdure.flows.built import BuiltFlow, O_co
 from perdure.flows.settings import RunOptions, StartOptions
+from perdure.model import check
+from perdure.model.client_event import ClientEvent
 from perdure.model.ids import JobId, RunId
 from perdure.model.job import DEFAULT_NAMESPACE, Progress, Status
 from perdure.model.payload import PAYLOAD_MAX_BYTES, Codec
@@ -19,6 +30,7 @@ from perdure.model.run import OnExisting, RunStatus
 from perdure.model.times import Duration
 from perdure.operations.approvals import Approvals
 from perdure.operations.backend import UNREAD_SIGNALS_MAX, AnyFlow, AnyTask
+from perdure.operations.events import Events
 from perdure.operations.external import Waits
 from perdure.operations.flows import Flows
 from perdure.operations.jobs import (
@@ -100,6 +112,11 @@ class JobHandle(_OfClient[AsyncJobHandle[R_co]], Generic[R_co]):
     cancel = sync(AsyncJobHandle.cancel)
     retry = sync(AsyncJobHandle.retry)
     watch = sync_stream(AsyncJobHandle.watch)
+
+    @documented_by(AsyncJobHandle.on_progress)
+    def on_progress(self, callback: Callable[[Progress], object]) -> Callable[[], None]:
+        subscribing = _called(self._target._follow_progress, _in_thread(callback))
+        return Subscription(self._client, self._portal.run(subscribing)).unsubscribe
 
 
 class RunHandle(_OfClient[AsyncRunHandle[O_co]], Generic[O_co]):
@@ -227,6 +244,42 @@ class SyncJobs(_OfClient[AsyncJobs]):
         return self._portal.run(
             self._target.results(handles, timeout=timeout, return_errors=return_errors)
         )
+
+
+class Subscription(_OfClient[AsyncSubscription]):
+    """A handler of events, called until ``unsubscribe``, or until its client is closed."""
+
+    __slots__ = ()
+
+    @property
+    def is_active(self) -> bool:
+        return self._target.is_active
+
+    @documented_by(AsyncSubscription.unsubscribe)
+    def unsubscribe(self) -> None:
+        if not self._portal.is_closed:
+            self._portal.run(_called(self._target.unsubscribe))
+
+
+class SyncEvents(_OfClient[AsyncEvents]):
+    """Events of jobs and runs, as a stream or for handlers.
+
+    A handler is called in a thread of its own, so it may use the client, and one event at a time.
+    """
+
+    __slots__ = ()
+
+    stream = sync_stream(Events.stream)
+
+    @mirrors(AsyncEvents.subscribe)
+    def subscribe(self, handler: Callable[[ClientEvent], object], **filter: Any) -> Subscription:
+        subscribing = self._target.subscribe(_in_thread(handler), **filter)
+        return Subscription(self._client, self._portal.run(subscribing))
+
+    @mirrors(AsyncEvents.once)
+    def once(self, handler: Callable[[ClientEvent], object], **filter: Any) -> Subscription:
+        subscribing = self._target.once(_in_thread(handler), **filter)
+        return Subscription(self._client, self._portal.run(subscribing))
 
 
 class SyncRuns(_OfClient[AsyncRuns]):
@@ -377,6 +430,10 @@ class Client(OpenableFacade[AsyncClient]):
     @property
     def approvals(self) -> SyncApprovals:
         return SyncApprovals(self, self._target.approvals)
+
+    @property
+    def events(self) -> SyncEvents:
+        return SyncEvents(self, self._target.events)
 
     @property
     def waits(self) -> SyncWaits:
@@ -621,3 +678,14 @@ class TransactionClient:
         # On the caller's thread, to which the connection belongs.
         inserted = store.insert_in_blocking_transaction(self._connection, list(calls.jobs))
         return [JobHandle(client, each) for each in target._handles(calls, inserted)]
+
+
+async def _called(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    """Call a function on the client's event loop."""
+    return function(*args, **kwargs)
+
+
+def _in_thread(handler: Callable[[Any], object]) -> Callable[[Any], Awaitable[object]]:
+    if not callable(handler):
+        raise check.wrong_type(handler, "handler", "a function that takes an event")
+    return lambda subject: asyncio.to_thread(handler, subject)

@@ -20,6 +20,10 @@ class HintType(StrEnum):
     """Runs got new events or another status; ``names`` are their ids."""
     DUE = "due"
     """Waits with a time were opened or became due: check when the next one is due."""
+    SUBSCRIBED = "subscribed"
+    """Somebody subscribed to live events, or no longer does."""
+    LIVE = "live"
+    """There are live events for subscribers."""
 
 
 class Hint(Value):

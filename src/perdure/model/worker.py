@@ -183,6 +183,8 @@ class PollResult(Value):
     """The last heartbeat of any worker; in the future if the clock was set back."""
     paused: tuple[str, ...] = ()
     """Paused queues: jobs of runs do not continue in place into them."""
+    has_subscribers: bool = False
+    """Whether somebody subscribes to live events."""
 
 
 def is_live(worker: WorkerState, now: datetime, *, leases: float = 1) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 from datetime import timedelta
 from typing import Any, get_args
@@ -80,11 +81,16 @@ class Backend:
         """Return the store, opened on first use."""
         self.job_waits = waiting_for_jobs(self.place)
         self.run_waits = waiting_for_runs(self.place)
+        self.subscriptions: set[asyncio.Task[None]] = set()
         self.inserts: Batcher[NewJob, Inserted] = Batcher(
             self._insert_batch, batch_max=INSERT_BATCH_MAX
         )
 
     async def close(self) -> None:
+        for subscription in [*self.subscriptions]:
+            subscription.cancel()
+        if self.subscriptions:
+            await asyncio.wait([*self.subscriptions])
         await self.inserts.flush()
         await self.job_waits.close()
         await self.run_waits.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from perdure.operations.approvals import Approvals
+from perdure.operations.events import Events
 from perdure.operations.external import Waits
 from perdure.operations.flows import Flows
 from perdure.operations.jobs import Jobs
@@ -18,6 +19,7 @@ GROUPS: Mapping[str, type[Group]] = {
     "jobs": Jobs,
     "runs": Runs,
     "approvals": Approvals,
+    "events": Events,
     "waits": Waits,
     "schedules": Schedules,
     "queues": Queues,

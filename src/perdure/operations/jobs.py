@@ -26,6 +26,7 @@ from perdure.model.wait import answer_step
 from perdure.operations.backend import AnyTask, Backend
 from perdure.operations.explain import explain_job
 from perdure.operations.insight.explain import Explanation
+from perdure.operations.live import publish_change
 from perdure.operations.operation import Group, Role, operation
 from perdure.operations.page import Page, decode_cursor, page_of, page_size
 from perdure.operations.records import (
@@ -298,6 +299,7 @@ class Jobs(Group):
             job = await parked_job(store, self._backend.visible, id, Transition.RESUME)
             step = StoredStep(name=answer_step(job.epoch), value=answer)
             if await store.jobs.resume_parked(Claim(id=id, epoch=job.epoch), step):
+                await publish_change(self._backend, _ANNOUNCED[Transition.RESUME], id)
                 return JobChange(id=id, before=Status.PAUSED, after=Status.WAITING)
 
     @operation("jobs.disable", role=Role.OPERATOR, writes=True)
@@ -315,7 +317,18 @@ class Jobs(Group):
 
     async def _change(self, operation: Transition, id: str) -> JobChange:
         store = await self._backend.store()
-        return await change_job(store, operation, self._backend.visible, job_id(id))
+        change = await change_job(store, operation, self._backend.visible, job_id(id))
+        if operation in _ANNOUNCED:
+            await publish_change(self._backend, _ANNOUNCED[operation], change.id)
+        return change
+
+
+_ANNOUNCED = {
+    Transition.DISABLE: "job.disabled",
+    Transition.ENABLE: "job.enabled",
+    Transition.RESUME: "job.resumed",
+}
+"""Live events of commands; those of other commands come from a row or from a worker."""
 
 
 def job_id(id: Any) -> JobId:

@@ -292,10 +292,12 @@ PARAMETERS: Mapping[str, str] = {
     "timezone": "Time zone of the cron expression",
     "to": "Flow in the version to migrate to",
     "type": "Only waits of this type",
+    "types": "Only events of these types, such as job.failed",
 }
 """The description of each parameter, for ``--help``, OpenAPI and MCP."""
 
 PARAMETERS_OF: Mapping[str, str] = {
+    "events.stream.after": "Cursor of the last event that was handled",
     "jobs.id": "Id of the job",
     "runs.id": "Id of the run",
     "approvals.id": "RUN:NODE",

@@ -71,6 +71,13 @@ def run_error(run: Run) -> RunUnsuccessful | None:
 
 async def run_result(store: Store, run: Run, codec: Codec, flow: BuiltFlow | None) -> Any:
     """The result of a completed run, in the declared type of the flow's last task."""
+    value = await run_output(store, run)
+    plain = None if value is None else decoded(value, codec)
+    return _converted(plain, None if flow is None else _converter(flow))
+
+
+async def run_output(store: Store, run: Run) -> bytes | None:
+    """The result of a completed run as stored."""
     last = EventsAfter(namespace=run.namespace, id=run.id, number=run.number - 1)
     [loaded] = await store.runs.load([last])
     if loaded is None or not loaded.events:
@@ -81,15 +88,13 @@ async def run_result(store: Store, run: Run, codec: Codec, flow: BuiltFlow | Non
         raise EventLogCorrupt(
             run_id=run.id, reason=f"it is completed, but event {stored.number} is not its end"
         )
-    value = stored.value
-    if event.ref:
-        values = await store.runs.event_values(run.namespace, run.id, [event.ref])
-        if event.ref not in values:
-            reason = f"the value of event {event.ref} is missing"
-            raise EventLogCorrupt(run_id=run.id, reason=reason)
-        value = values[event.ref]
-    plain = None if value is None else decoded(value, codec)
-    return _converted(plain, None if flow is None else _converter(flow))
+    if not event.ref:
+        return stored.value
+    values = await store.runs.event_values(run.namespace, run.id, [event.ref])
+    if event.ref not in values:
+        reason = f"the value of event {event.ref} is missing"
+        raise EventLogCorrupt(run_id=run.id, reason=reason)
+    return values[event.ref]
 
 
 def _converted(value: Any, convert: Converter | None) -> Any:

@@ -15,6 +15,8 @@ _ORDER = (
     HintType.SCHEDULED,
     HintType.DUE,
     HintType.RUN,
+    HintType.SUBSCRIBED,
+    HintType.LIVE,
 )
 """Stop requests are published first."""
 
@@ -79,6 +81,14 @@ class WriteHints:
     def due(self) -> None:
         """A wait was opened with a time, or became due."""
         self._names[HintType.DUE] = None
+
+    def subscribed(self) -> None:
+        """Somebody subscribed to live events, or no longer does."""
+        self._names[HintType.SUBSCRIBED] = None
+
+    def live(self) -> None:
+        """Live events were published."""
+        self._names[HintType.LIVE] = None
 
     def merge(self, more: WriteHints) -> None:
         """Merge the changes of another write in the same commit."""

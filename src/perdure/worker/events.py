@@ -14,7 +14,15 @@ from perdure.errors import InvalidInput
 from perdure.model import check
 from perdure.model.failure import Failure
 from perdure.model.job import ClaimedJob, Expired, Progress, Status, TakenOver
-from perdure.model.outcome import DeadLettered, Failed, NodeOutcome, Retried
+from perdure.model.outcome import (
+    Completed,
+    DeadLettered,
+    Failed,
+    NodeOutcome,
+    Parked,
+    Paused,
+    Retried,
+)
 from perdure.model.partition import Partition
 from perdure.model.value import Value
 from perdure.model.worker import COMPLETED_MICROS, AttemptCounts, TaskCounts, summary
@@ -66,6 +74,8 @@ class JobEvent(WorkerEvent):
     """The run, for the job of a node."""
     node: str | None
     """The node with its iteration or item, for the job of a node."""
+    flow: str | None
+    """The flow of the run."""
     attempt_id: str | None
     """Unique to one execution, as ``ctx.attempt_id``; None for a job that never started."""
 
@@ -78,6 +88,8 @@ class AttemptCompleted(JobEvent):
     """The result is stored."""
 
     duration: timedelta
+    output: bytes | None = None
+    """The result as encoded by the codec; None if the run decided about it."""
 
 
 class AttemptFailed(JobEvent):
@@ -90,6 +102,8 @@ class AttemptRetried(JobEvent):
     """The attempt failed, and another one is scheduled."""
 
     failure: Failure
+    next_at: datetime | None = None
+    """When the next attempt may start, by this worker's clock."""
 
 
 class AttemptDeadLettered(JobEvent):
@@ -114,6 +128,10 @@ class AttemptCancelled(JobEvent):
 
 class AttemptRequeued(JobEvent):
     """The job went back to the queue unfinished, or was parked, without costing an attempt."""
+
+
+class AttemptParked(AttemptRequeued):
+    """The job was parked until it is resumed, or the node until a report."""
 
 
 class JobTakenOver(JobEvent):
@@ -219,6 +237,7 @@ class WorkerEvents:
             run_id=None if node is None else node.run,
             node=None if node is None else node.key,
             attempt_id=None if isinstance(job, Expired) else job.attempt_id,
+            flow=job.partition.flow.rpartition("@")[0] or None,
             **details,
         )
         self.emit(event)
@@ -245,7 +264,9 @@ class WorkerEvents:
             self._count("completed", job)
             self._add(COMPLETED_MICROS, job.partition, round(attempt.seconds * 1_000_000))
             if self._listeners:
-                self.emit_job(AttemptCompleted, job, duration=timedelta(seconds=attempt.seconds))
+                output = outcome.output if isinstance(outcome, Completed) else None
+                duration = timedelta(seconds=attempt.seconds)
+                self.emit_job(AttemptCompleted, job, duration=duration, output=output)
         elif status is Status.CANCELLED:
             self._count("cancelled", job)
             self.emit_job(AttemptCancelled, job)
@@ -257,10 +278,13 @@ class WorkerEvents:
             self.emit_job(AttemptDeadLettered, job, failure=outcome.failure)
         elif isinstance(outcome, Retried):
             self._count("retried", job)
-            self.emit_job(AttemptRetried, job, failure=outcome.failure)
+            if self._listeners:
+                next_at = outcome.until or clock.system_clock() + outcome.delay
+                self.emit_job(AttemptRetried, job, failure=outcome.failure, next_at=next_at)
         else:
             self._count("requeued", job)
-            self.emit_job(AttemptRequeued, job)
+            is_parked = isinstance(outcome, Parked | Paused)
+            self.emit_job(AttemptParked if is_parked else AttemptRequeued, job)
 
     def taken_over(self, job: TakenOver) -> None:
         """A job of a crashed worker was requeued, or ended."""

@@ -20,6 +20,7 @@ from perdure.worker.claims import KnownPartitions
 from perdure.worker.due_work import DueWork
 from perdure.worker.janitor import Janitor, is_due, promote_jobs
 from perdure.worker.lease_renewal import RENEWALS_PER_LEASE, set_within
+from perdure.worker.live import LiveEvents
 
 SPACING_SECONDS = 0.02
 """Hints in a row cause one poll in this time, not one each."""
@@ -42,6 +43,7 @@ class Poller:
         settings: WorkerSettings,
         janitor: Janitor,
         due_work: Sequence[DueWork],
+        live: LiveEvents,
         found: Callable[[], None],
     ) -> None:
         self._store = store
@@ -49,6 +51,7 @@ class Poller:
         self._settings = settings
         self._janitor = janitor
         self._due_work = due_work
+        self._live = live
         self._found = found
         self._grace = TakeoverGrace(settings.lease)
         self._hinted = asyncio.Event()
@@ -116,6 +119,7 @@ class Poller:
         for work in self._due_work:
             if is_due(work.due_at(poll), poll.now):
                 work.process(self.wake)
+        self._live.note(poll)
         self._partitions.paused = frozenset(poll.paused)
         self._partitions.note(poll.partitions)
         self._page = poll.partitions[-1] if len(poll.partitions) >= POLL_PARTITIONS_MAX else ""

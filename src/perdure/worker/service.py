@@ -30,6 +30,7 @@ from perdure.worker.isolation import (
 )
 from perdure.worker.janitor import Janitor, take_over_former
 from perdure.worker.lease_renewal import LeaseRenewer
+from perdure.worker.live import LiveEvents
 from perdure.worker.poller import Poller
 from perdure.worker.runner import JobRunner
 
@@ -39,7 +40,15 @@ SIGN_OFF_SECONDS = 2.0
 EXIT_SECONDS = 2.0
 """How long the process may take to end once it has begun to requeue the jobs of running bodies."""
 LEFT_DELAY = timedelta(seconds=EXIT_SECONDS + 0.5)
-HINTS = frozenset({HintType.READY, HintType.SCHEDULED, HintType.DUE, HintType.ABORTING})
+HINTS = frozenset(
+    {
+        HintType.READY,
+        HintType.SCHEDULED,
+        HintType.DUE,
+        HintType.ABORTING,
+        HintType.SUBSCRIBED,
+    }
+)
 _log = logging.getLogger("perdure.worker")
 
 
@@ -71,9 +80,10 @@ class Service:
             DueWaits(store, runs, settings.namespace),
             DueSchedules(store, ScheduleTicker(runs), settings.namespace),
         )
+        self._live = LiveEvents(store, settings.namespace, codec, events)
         janitor = Janitor(store, settings, info.id, events)
         self._poller = Poller(
-            store, runner.partitions, settings, janitor, due_work, runner.claims.look
+            store, runner.partitions, settings, janitor, due_work, self._live, runner.claims.look
         )
         self._leases = LeaseRenewer(
             store.clone(),
@@ -97,11 +107,12 @@ class Service:
         runner.serving = asyncio.current_task()
         counts = self._events.task_counts  # of an earlier run of this worker
         await self._store.maintenance.register_worker(self._info, counts, starts=True)
+        unsubscribe = self._store.subscribe(self._on_hint, HINTS)
+        await self._live.refresh()
         if started is not None:
             started()  # after registration: the caller may look up the worker in the store
         await take_over_former(self._store, self._info, self._events)
         self._leases.start()
-        unsubscribe = self._store.subscribe(self._on_hint, HINTS)
         self._events.emit(WorkerStarted(worker=self._info.id))
         parts = (runner.claims, self._poller, runner.claim_monitor)
         loops = [asyncio.create_task(each.run(), name=type(each).__name__) for each in parts]
@@ -109,6 +120,7 @@ class Service:
             runner.jobs_left = burst.max_jobs
             ending = burst.run(self._store, runner, self._poller, self.request_stop)
             loops.append(asyncio.create_task(ending))
+        live = asyncio.create_task(self._live.run(), name="LiveEvents")
         stopping = asyncio.create_task(self._stop_requested.wait())
         broken: list[asyncio.Task[None]] = []
         try:
@@ -122,9 +134,9 @@ class Service:
                 await self._drain(loops)
             finally:  # even a cancelled shutdown must leave no thread behind
                 unsubscribe()
-                for loop in loops:
+                for loop in (*loops, live):
                     loop.cancel()
-                await asyncio.gather(*loops, return_exceptions=True)
+                await asyncio.gather(*loops, live, return_exceptions=True)
                 runner.close()
                 if runner.left:
                     await self._write_left()
@@ -201,6 +213,7 @@ class Service:
                 # expire. Once answered, they are requeued.
                 await asyncio.wait(loops)
                 await runner.commits.flush()
+                await self._live.flush()
         except TimeoutError:
             _log.error("store not responding; jobs with unwritten outcomes will run again")
 
@@ -225,5 +238,7 @@ class Service:
                     runner.claims.look()
             case HintType.SCHEDULED | HintType.DUE:
                 self._poller.wake()
+            case HintType.SUBSCRIBED:
+                self._live.wake()
             case HintType.ABORTING:
                 runner.suspect(hint.names)

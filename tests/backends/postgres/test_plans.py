@@ -322,6 +322,10 @@ class TestStatements:
             ("queue_stats", "jobs_completed"),
             ("queue_stats", "jobs_ended"),
             ("queue_stats", "jobs_idle"),
+            ("ended_jobs", "jobs_completed"),
+            ("ended_jobs", "jobs_ended"),
+            ("ended_runs", "runs_ended"),
+            ("ended_runs", "runs_ended_children"),
         ],
     )
     async def test_use_the_index_made_for_them(self, planner, name, index):

@@ -43,6 +43,7 @@ SCANS_ON_PURPOSE = {
     "orphaned_runs": "looks at the runs that are not over, for an operator",
     "work_counts": "adds up small tables",
     "workers": "lists a small table",
+    "remove_live_events": "looks at the first thousand live events, while somebody subscribes",
 }
 # Filled in by the reader, and tested below.
 LISTS = {"list_jobs", "count_listed"}

@@ -22,6 +22,7 @@ from perdure.model.run import NewRun, Submitted
 from perdure.store.contract.admin import AdminStore
 from perdure.store.contract.audit import AuditStore
 from perdure.store.contract.jobs import ClaimRequest, JobStore, PartitionClaim
+from perdure.store.contract.live import LIVE_KEPT, LiveStore
 from perdure.store.contract.maintenance import POLL_PARTITIONS_MAX, MaintenanceStore
 from perdure.store.contract.queries import QueryStore
 from perdure.store.contract.runs import DEFINITION_FRESH, EventsAfter, EventsBefore, RunStore
@@ -32,6 +33,7 @@ from perdure.store.wakeups import HintTypes, Listener
 __all__ = [
     "CONTRACT_NUMBER",
     "DEFINITION_FRESH",
+    "LIVE_KEPT",
     "PARTS",
     "POLL_PARTITIONS_MAX",
     "AdminStore",
@@ -40,6 +42,7 @@ __all__ = [
     "EventsAfter",
     "EventsBefore",
     "JobStore",
+    "LiveStore",
     "MaintenanceStore",
     "PartitionClaim",
     "QueryStore",
@@ -59,6 +62,7 @@ PARTS: Mapping[str, type] = {
     "admin": AdminStore,
     "maintenance": MaintenanceStore,
     "schedules": ScheduleStore,
+    "live": LiveStore,
 }
 """The parts of every store, by attribute name."""
 
@@ -74,6 +78,7 @@ class Store(Protocol):
     admin: AdminStore
     maintenance: MaintenanceStore
     schedules: ScheduleStore
+    live: LiveStore
     transfer: TransferStore | None
     """None if the contents do not outlive the process."""
     audit: AuditStore | None

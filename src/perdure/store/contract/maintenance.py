@@ -32,6 +32,7 @@ class MaintenanceStore(Protocol):
         - The times due are those of this namespace; a wait's counts as ``next_wait_at``, a
           schedule's as ``next_tick_at``.
         - Names the paused queues of this namespace.
+        - Tells whether somebody subscribes to its live events (see ``live.subscribe``).
         - Tells the last heartbeat of its workers, which shows a clock that was set back.
         """
 
@@ -102,6 +103,7 @@ class MaintenanceStore(Protocol):
         """Remove jobs that finished longer ago than ``keep`` says for their status.
 
         - Disabled ones if they were disabled longer ago, but none of a run.
+        - Records up to which time of end (see ``queries.pruned_until``).
         """
 
     @abstractmethod
@@ -111,6 +113,7 @@ class MaintenanceStore(Protocol):
         """Remove runs that ended longer ago than ``keep`` says, with all their rows.
 
         - A child is removed with its parent, not before.
+        - Records up to which time of end, children included (see ``queries.pruned_until``).
         """
 
     @abstractmethod

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Protocol
 
+from perdure.model.client_event import EndedJob, EndFilter
 from perdure.model.facts import ExplainFacts
 from perdure.model.ids import JobId, RunId
 from perdure.model.job import FailedAttempt, Job, JobFilter, JobState
@@ -104,3 +106,15 @@ class QueryStore(Protocol):
 
         - Names the jobs that count as live under its key, longest claimed first.
         """
+
+    @abstractmethod
+    async def ended_jobs(self, filter: EndFilter, limit: int) -> list[EndedJob]:
+        """Jobs that ended before ``until``, by time of end and id, hidden ones too."""
+
+    @abstractmethod
+    async def ended_runs(self, filter: EndFilter, limit: int) -> list[Run]:
+        """Runs that ended before ``until``, by time of end and id, child runs too."""
+
+    @abstractmethod
+    async def pruned_until(self, namespace: str) -> Mapping[str, datetime]:
+        """The latest time of end that was pruned, by event type, such as ``job.completed``."""

@@ -170,6 +170,14 @@ class QueueRow(TransferRow, tag="queue"):
     paused_by: str | None = None
 
 
+class PrunedEndRow(TransferRow, tag="pruned_end"):
+    """Up to which time of end jobs or runs were pruned, for followers of events."""
+
+    namespace: str
+    type: str
+    until: datetime
+
+
 class ScheduleRow(TransferRow, tag="schedule"):
     namespace: str
     name: str
@@ -203,6 +211,7 @@ ROW_TYPES: tuple[type[TransferRow], ...] = (
     QueueRow,
     ScheduleRow,
     PastCountRow,
+    PrunedEndRow,
 )
 """In export order: referenced rows come first."""
 

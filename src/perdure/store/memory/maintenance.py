@@ -58,6 +58,10 @@ class MemoryMaintenance(MaintenanceStore):
                     ),
                     default=None,
                 ),
+                has_subscribers=any(
+                    place == namespace and until > transaction.now
+                    for (place, _), (_, until) in state.subscribers.items()
+                ),
             )
 
     async def acquire_lease(self, duty: str, worker: WorkerId, lease: timedelta) -> bool:
@@ -139,6 +143,8 @@ class MemoryMaintenance(MaintenanceStore):
                 index = state.disabled if status is Status.DISABLED else state.finished
                 old = index.up_to(until, limit - removed, group)
                 for id in old:
+                    if status is not Status.DISABLED:
+                        transaction.record_pruned(f"job.{status}", transaction.state.jobs[id])
                     transaction.remove(id)
                     forget_steps(transaction, id)
                 removed += len(old)
@@ -239,6 +245,9 @@ class MemoryMaintenance(MaintenanceStore):
                 until = transaction.now - nearest_duration(kept_for)
                 over = _over(transaction, (namespace, status), until)
                 for root in list(islice(over, limit - removed)):
+                    records = transaction.state.records
+                    for run in (records.runs[place] for place in records.tree(root)):
+                        transaction.record_pruned(f"run.{run.status}", run)
                     remove_tree(transaction, root)
                     removed += 1
             return removed

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from heapq import merge
-from itertools import islice
+from itertools import islice, takewhile
 from typing import Any
 
+from perdure.model.client_event import EndedJob, EndFilter
 from perdure.model.facts import EXPLAINED_MAX, ExplainFacts, may_have_failed
 from perdure.model.ids import JobId, RunId
-from perdure.model.job import FailedAttempt, Job, JobFilter, JobState
+from perdure.model.job import FailedAttempt, Job, JobFilter, JobState, Status
 from perdure.model.limit import LimitRule, LimitUse
-from perdure.model.run import Run, RunFilter, Wait, WaitFilter, WaitType
+from perdure.model.run import Run, RunFilter, RunStatus, Wait, WaitFilter, WaitType
 from perdure.model.worker import TaskCounts, WorkerState, counted_since, counts_of
 from perdure.store.contract import EventsAfter, EventsBefore, QueryStore
 from perdure.store.memory.jobs import limit_use
@@ -167,6 +170,53 @@ class MemoryQueries(QueryStore):
             found = _oldest_waits(transaction.state.records, filter)
             page = islice((wait for wait in found if _wait_matches(wait, filter)), limit)
             return [wait.as_wait() for wait in page]
+
+    async def ended_jobs(self, filter: EndFilter, limit: int) -> list[EndedJob]:
+        with self._session.transaction() as transaction:
+            state = transaction.state
+            groups = [(filter.namespace, Status(each)) for each in filter.statuses]
+            ends = merge(
+                *(_ends(state.finished.entries(each), filter.after, filter) for each in groups)
+            )
+            jobs = ((at, state.jobs[id]) for at, id in ends)
+            found = (
+                EndedJob(
+                    id=job.id,
+                    status=job.status,
+                    at=at,
+                    queue=job.partition.queue,
+                    task=job.partition.task,
+                    attempt=job.attempt,
+                )
+                for at, job in jobs
+                if filter.queue in (None, job.partition.queue)
+                and filter.task in (None, job.partition.task)
+            )
+            return list(islice(found, limit))
+
+    async def ended_runs(self, filter: EndFilter, limit: int) -> list[Run]:
+        with self._session.transaction() as transaction:
+            records, namespace = transaction.state.records, filter.namespace
+            statuses = [RunStatus(each) for each in filter.statuses]
+            groups: list[tuple[Any, ...]] = [(namespace, each) for each in statuses]
+            groups += [(namespace, each, "child") for each in statuses]
+            at, id = filter.after
+            after = (at, (namespace, id))
+            ends = merge(*(_ends(records.ended.entries(each), after, filter) for each in groups))
+            runs = (records.runs[place] for _, place in ends)
+            page = islice((run for run in runs if filter.flow in (None, run.flow)), limit)
+            return [run.as_run() for run in page]
+
+    async def pruned_until(self, namespace: str) -> Mapping[str, datetime]:
+        with self._session.transaction() as transaction:
+            pruned = transaction.state.pruned_ends.items()
+            return {type: until for (place, type), until in pruned if place == namespace}
+
+
+def _ends(entries: Sequence[Any], after: Any, filter: EndFilter) -> Iterator[Any]:
+    """The entries of an index by time of end that the filter selects."""
+    later = islice(entries, bisect_right(entries, after), None)
+    return takewhile(lambda entry: entry[0] < filter.until, later)
 
 
 def _workers(transaction: Transaction, namespace: str | None) -> list[WorkerState]:

@@ -265,8 +265,11 @@ def _child_of(run: StoredRun) -> Groups:
 
 
 def _ended_as(run: StoredRun) -> Groups:
-    """Child runs are excluded: they are pruned with their parent."""
-    return ((run.namespace, run.status),) if run.is_ended and run.parent is None else ()
+    """Child runs are in a group of their own: they are pruned with their parent."""
+    if not run.is_ended:
+        return ()
+    is_root = run.parent is None
+    return ((run.namespace, run.status) if is_root else (run.namespace, run.status, "child"),)
 
 
 def _live_as(run: StoredRun) -> Groups:
@@ -427,6 +430,13 @@ class MemoryState:
         self.maintenance_leases: dict[str, MaintenanceLease] = {}
         self.records = RunRecords()
         self.schedules = ScheduleRecords()
+        self.subscribers: dict[tuple[str, str], tuple[bytes, datetime]] = {}
+        """The filter and the end of the lease, by namespace and id."""
+        self.live_number = 0
+        self.live_events: deque[tuple[int, str, datetime, bytes]] = deque()
+        """Number, namespace, time and event."""
+        self.pruned_ends: dict[tuple[str, str], datetime] = {}
+        """By namespace and event type."""
 
         self.by_id: JobIndex = Index(lambda job: (ALL,), lambda job: job.id)
         self.waiting: JobIndex = Index(_waiting_in, lambda job: job.rank)

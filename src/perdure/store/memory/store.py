@@ -17,6 +17,7 @@ from perdure.store.contract.refusals import unusable_connection
 from perdure.store.memory.admin import MemoryAdmin
 from perdure.store.memory.audit import MemoryAudit
 from perdure.store.memory.jobs import MemoryJobs
+from perdure.store.memory.live import MemoryLive
 from perdure.store.memory.maintenance import MemoryMaintenance
 from perdure.store.memory.queries import MemoryQueries
 from perdure.store.memory.runs import MemoryRuns
@@ -44,6 +45,7 @@ class MemoryStore(Store):
         self.admin = MemoryAdmin(self._session)
         self.maintenance = MemoryMaintenance(self._session)
         self.schedules = MemorySchedules(self._session)
+        self.live = MemoryLive(self._session)
         self.transfer = None
         self.audit = MemoryAudit(self._session)
 

@@ -18,7 +18,7 @@ from perdure.model.job import CLAIMED, FINISHED, Claim, FailedAttempt, Status
 from perdure.model.run import StoredStep
 from perdure.store.hints import WriteHints
 from perdure.store.lifecycle import Transition, allows
-from perdure.store.memory.records import StoredJob
+from perdure.store.memory.records import StoredJob, StoredRun
 from perdure.store.memory.state import LimitRecord, MemoryState, StepRecords
 
 
@@ -97,6 +97,12 @@ class Transaction:
         )
         self.put(self.state.put_limit, place, before, after)
         return after
+
+    def record_pruned(self, type: str, ended: StoredJob | StoredRun) -> None:
+        assert ended.finished_at is not None
+        place, known = (ended.namespace, type), self.state.pruned_ends
+        until = max(known.get(place, ended.finished_at), ended.finished_at)
+        self.put(known.__setitem__, place, known.get(place, until), until)
 
     def undo(self) -> None:
         for put, place, before in reversed(self._undo):

@@ -63,6 +63,7 @@ class PostgresMaintenance(MaintenanceStore):
             next_tick_at=row[6],
             paused=tuple(row[7]),
             last_seen_at=row[8],
+            has_subscribers=row[9],
         )
 
     async def acquire_lease(self, duty: str, worker: WorkerId, lease: timedelta) -> bool:

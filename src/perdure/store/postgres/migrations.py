@@ -30,6 +30,9 @@ _TABLES = (
     "steps",
     "schedules",
     "past_counts",
+    "pruned_ends",
+    "subscribers",
+    "live_events",
 )
 
 

@@ -534,6 +534,46 @@ class PruneJobsParams(NamedTuple):
     limit: OneBigint
 
 
+class EndedJobsParams(NamedTuple):
+    namespace: OneText
+    statuses: TextArray
+    after_at: OneMoment
+    after_id: OneText
+    until: OneMoment
+    queue: OneText
+    task: OneText
+    limit: OneBigint
+
+
+class EndedRunsParams(NamedTuple):
+    namespace: OneText
+    statuses: TextArray
+    after_at: OneMoment
+    after_id: OneText
+    until: OneMoment
+    flow: OneText
+    limit: OneBigint
+
+
+class SaveSubscriberParams(NamedTuple):
+    now: Now
+    namespace: OneText
+    id: OneText
+    filter: OneBytea
+    lease: OneInterval
+
+
+class LiveEventColumns(NamedTuple):
+    event: Bytea
+
+
+class PublishLiveEventsParams(NamedTuple):
+    now: Now
+    namespace: OneText
+    kept: OneInterval
+    published: LiveEventColumns
+
+
 class PickOldRunsParams(NamedTuple):
     now: Now
     namespace: OneText
@@ -581,6 +621,8 @@ PARAMS: dict[str, type[Params]] = {
     "claim_from_one_partition": ClaimFromOnePartitionParams,
     "skipped_all": SkippedAllParams,
     "commit_runs": CommitParams,
+    "ended_jobs": EndedJobsParams,
+    "ended_runs": EndedRunsParams,
     "find_rivals": FindRivalsParams,
     "insert_jobs": InsertParams,
     "insert_like_jobs": InsertLikeParams,
@@ -593,10 +635,12 @@ PARAMS: dict[str, type[Params]] = {
     "open_waits": OpenWaitsParams,
     "pick_old_runs": PickOldRunsParams,
     "prune_jobs": PruneJobsParams,
+    "publish_live_events": PublishLiveEventsParams,
     "register_worker": RegisterWorkerParams,
     "replace_rivals": ReplaceRivalsParams,
     "save_progress": SaveProgressParams,
     "save_step": SaveStepParams,
+    "save_subscriber": SaveSubscriberParams,
     "settle_completed": SettleCompletedParams,
     "settle_jobs": SettleParams,
     "start_under_limits": StartUnderLimitsParams,

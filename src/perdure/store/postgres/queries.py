@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 import msgspec
 
+from perdure.model.client_event import EndedJob, EndFilter
 from perdure.model.event import StoredEvent
 from perdure.model.facts import EXPLAINED_MAX, ExplainFacts, may_have_failed
 from perdure.model.ids import JobId, RunId
@@ -17,6 +19,7 @@ from perdure.model.worker import TaskCounts, WorkerInfo, WorkerState
 from perdure.store.contract import QueryStore
 from perdure.store.postgres.connection import Connection, Record, Transacting
 from perdure.store.postgres.jobs import limit_use
+from perdure.store.postgres.params import EndedJobsParams, EndedRunsParams
 from perdure.store.postgres.rows import (
     attempt_from,
     job_from,
@@ -173,6 +176,40 @@ class PostgresQueries(QueryStore):
         fetch = self._session.connections.fetch if is_indexed else self._session.scan
         found = await fetch(statement, limit, *arguments)
         return [wait_from(row) for row in found]
+
+    async def ended_jobs(self, filter: EndFilter, limit: int) -> list[EndedJob]:
+        params = EndedJobsParams(
+            namespace=filter.namespace,
+            statuses=list(filter.statuses),
+            after_at=filter.after[0],
+            after_id=filter.after[1],
+            until=filter.until,
+            queue=filter.queue,
+            task=filter.task,
+            limit=limit,
+        )
+        return [
+            EndedJob(id=id, status=Status(status), at=at, queue=queue, task=task, attempt=attempt)
+            for id, status, at, queue, task, attempt in await self._session.fetch(
+                "ended_jobs", *params
+            )
+        ]
+
+    async def ended_runs(self, filter: EndFilter, limit: int) -> list[Run]:
+        params = EndedRunsParams(
+            namespace=filter.namespace,
+            statuses=list(filter.statuses),
+            after_at=filter.after[0],
+            after_id=filter.after[1],
+            until=filter.until,
+            flow=filter.flow,
+            limit=limit,
+        )
+        return [run_from(row) for row in await self._session.fetch("ended_runs", *params)]
+
+    async def pruned_until(self, namespace: str) -> Mapping[str, datetime]:
+        rows = await self._session.fetch("pruned_until", namespace)
+        return {row[0]: row[1] for row in rows}
 
 
 def worker_from(row: Record) -> WorkerState:

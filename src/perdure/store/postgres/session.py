@@ -30,6 +30,7 @@ _FILES = (
     "admin",
     "maintenance",
     "schedules",
+    "live",
     "audit",
 )
 

@@ -25,6 +25,7 @@ from perdure.store.postgres.borrowed import (
 )
 from perdure.store.postgres.connection import Connection
 from perdure.store.postgres.jobs import PostgresJobs
+from perdure.store.postgres.live import PostgresLive
 from perdure.store.postgres.maintenance import PostgresMaintenance
 from perdure.store.postgres.migrations import migrate, require_postgres
 from perdure.store.postgres.queries import PostgresQueries
@@ -55,6 +56,7 @@ class PostgresStore(Store):
         self.admin = PostgresAdmin(session)
         self.maintenance = PostgresMaintenance(session)
         self.schedules = PostgresSchedules(session)
+        self.live = PostgresLive(session)
         self.transfer = PostgresTransfer(session)
         self.audit = PostgresAudit(session)
 

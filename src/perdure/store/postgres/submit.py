@@ -232,7 +232,8 @@ async def prune_runs(
         async with Transacting(connection):
             roots = await connection.fetch(session.statements["pick_old_runs"], *arguments)
             if roots:
-                await _remove(session, connection, [(row[0], row[1]) for row in roots], moves)
+                places = [(row[0], row[1]) for row in roots]
+                await _remove(session, connection, places, moves, is_pruned=True)
         return len(roots), moves
 
     count, moves = await session.connections.run(work)
@@ -385,13 +386,20 @@ async def _existing(session: Session, connection: Connection, run: NewRun) -> Ru
 
 
 async def _remove(
-    session: Session, connection: Connection, runs: Sequence[tuple[str, RunId]], moves: WriteHints
+    session: Session,
+    connection: Connection,
+    runs: Sequence[tuple[str, RunId]],
+    moves: WriteHints,
+    *,
+    is_pruned: bool = False,
 ) -> None:
     """Remove runs with their children, in the open transaction of the connection."""
     places = [place[0] for place in runs], [place[1] for place in runs]
     family = await connection.fetch(session.statements["lock_families"], *places)
     serials, namespaces, ids = ([row[number] for row in family] for number in range(3))
     await connection.fetch(session.statements["lock_jobs"], namespaces, ids, [], [], [], [])
+    if is_pruned:
+        await connection.fetch(session.statements["record_pruned_runs"], serials)
     moves.taken(await connection.fetch(session.statements["remove_runs"], serials, namespaces, ids))
 
 

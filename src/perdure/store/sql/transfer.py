@@ -20,6 +20,7 @@ from perdure.store.contract.transfer import (
     LimitRow,
     LimitStartRow,
     PastCountRow,
+    PrunedEndRow,
     QueueRow,
     RunRow,
     ScheduleRow,
@@ -54,6 +55,7 @@ TABLES: Mapping[type[TransferRow], Table] = {
     QueueRow: Table(name="queues", order="namespace, name"),
     ScheduleRow: Table(name="schedules", order="namespace, name"),
     PastCountRow: Table(name="past_counts", order="namespace, task, queue, name"),
+    PrunedEndRow: Table(name="pruned_ends", order="namespace, type"),
 }
 
 

@@ -118,6 +118,8 @@ class SqliteMaintenance(MaintenanceStore):
                     old = transaction.rows("outdated_disabled_jobs", **within)
                 else:
                     old = transaction.rows("outdated_jobs", status=status, **within)
+                    numbers = as_json([number for number, _ in old])
+                    transaction.write("record_pruned_jobs", numbers=numbers)
                 remove_jobs(transaction, old)
                 removed += len(old)
             return removed
@@ -234,8 +236,10 @@ def _poll(transaction: Transaction, namespace: str, after_partition: str) -> Pol
         namespace=namespace,
         after_partition=after_partition,
         partitions_max=POLL_PARTITIONS_MAX,
+        now=transaction.now,
     )
-    partitions, due_at, lease_end_at, deadline_at, wait_at, tick_at, paused, last_seen_at = row
+    partitions, due_at, lease_end_at, deadline_at, wait_at, tick_at, *others = row
+    paused, last_seen_at, has_subscribers = others
     return PollResult(
         now=moment(transaction.now),
         partitions=msgspec.json.decode(partitions, type=tuple[str, ...]),
@@ -246,6 +250,7 @@ def _poll(transaction: Transaction, namespace: str, after_partition: str) -> Pol
         next_tick_at=moment_or_none(tick_at),
         paused=msgspec.json.decode(paused, type=tuple[str, ...]),
         last_seen_at=moment_or_none(last_seen_at),
+        has_subscribers=bool(has_subscribers),
     )
 
 
@@ -317,5 +322,5 @@ def _prune(
         "outdated_runs", status=status, namespace=namespace, until=until, limit=limit
     )
     for (id,) in old:
-        remove_run(transaction, namespace, id)
+        remove_run(transaction, namespace, id, is_pruned=True)
     return len(old)

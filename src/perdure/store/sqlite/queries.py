@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
 from msgspec.structs import replace
 
+from perdure.model.client_event import EndedJob, EndFilter
 from perdure.model.facts import EXPLAINED_MAX, ExplainFacts, may_have_failed
 from perdure.model.ids import JobId, RunId
 from perdure.model.job import FINISHED, FailedAttempt, Job, JobFilter, JobState, Status
@@ -23,6 +25,7 @@ from perdure.store.sqlite.rows import (
     attempt_from,
     job_from,
     micros,
+    moment,
     queue_from,
     run_from,
     wait_from,
@@ -180,6 +183,42 @@ class SqliteQueries(QueryStore):
             lambda transaction: transaction.rows_of(text, **_wait_parameters(filter), limit=limit)
         )
         return [wait_from(row) for row in rows]
+
+    async def ended_jobs(self, filter: EndFilter, limit: int) -> list[EndedJob]:
+        rows = await self._session.rows(
+            "ended_jobs",
+            **_end_parameters(filter),
+            queue=filter.queue,
+            task=filter.task,
+            limit=limit,
+        )
+        return [
+            EndedJob(
+                id=id, status=Status(status), at=moment(at), queue=queue, task=task, attempt=attempt
+            )
+            for id, status, at, queue, task, attempt in rows
+        ]
+
+    async def ended_runs(self, filter: EndFilter, limit: int) -> list[Run]:
+        rows = await self._session.rows(
+            "ended_runs", **_end_parameters(filter), flow=filter.flow, limit=limit
+        )
+        return [run_from(row) for row in rows]
+
+    async def pruned_until(self, namespace: str) -> Mapping[str, datetime]:
+        rows = await self._session.rows("pruned_until", namespace=namespace)
+        return {type: moment(until) for type, until in rows}
+
+
+def _end_parameters(filter: EndFilter) -> dict[str, Any]:
+    at, id = filter.after
+    return {
+        "namespace": filter.namespace,
+        "statuses": as_json(filter.statuses),
+        "after_at": micros(at),
+        "after_id": id,
+        "until": micros(filter.until),
+    }
 
 
 def _count(transaction: Transaction, prefix: str, filter: JobFilter) -> int:

@@ -18,6 +18,7 @@ from perdure.store.sqlite.audit import SqliteAudit
 from perdure.store.sqlite.borrowed import BorrowedWrite
 from perdure.store.sqlite.database import close_database, open_database
 from perdure.store.sqlite.jobs import SqliteJobs, insert_jobs
+from perdure.store.sqlite.live import SqliteLive
 from perdure.store.sqlite.maintenance import SqliteMaintenance
 from perdure.store.sqlite.migrations import require_sqlite
 from perdure.store.sqlite.queries import SqliteQueries
@@ -50,6 +51,7 @@ class SqliteStore(Store):
         self.admin = SqliteAdmin(session)
         self.maintenance = SqliteMaintenance(session)
         self.schedules = SqliteSchedules(session)
+        self.live = SqliteLive(session)
         self.transfer = SqliteTransfer(session)
         self.audit = SqliteAudit(session)
 

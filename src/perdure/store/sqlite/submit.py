@@ -53,7 +53,9 @@ def hint_at_lost_claims(transaction: Transaction, jobs: Iterable[SqliteJobRow]) 
         transaction.hints.frees_limit()
 
 
-def remove_run(transaction: Transaction, namespace: str, id: RunId) -> None:
+def remove_run(
+    transaction: Transaction, namespace: str, id: RunId, *, is_pruned: bool = False
+) -> None:
     """Remove a run and all its descendants, with their jobs, claimed or not."""
     family = transaction.rows("family_of_run", namespace=namespace, run=id)
     ids = [each for _, each in family]
@@ -62,6 +64,8 @@ def remove_run(transaction: Transaction, namespace: str, id: RunId) -> None:
         remove_run_jobs(transaction, [SqliteJobRow._make(row[:-1]) for row in rows])
     transaction.write("remove_waits_of_runs", namespace=namespace, ids=as_json(ids))
     serials = as_json([serial for serial, _ in family])
+    if is_pruned:
+        transaction.write("record_pruned_runs", serials=serials)
     for name in ("remove_events", "remove_snapshots", "remove_steps", "remove_runs"):
         transaction.write(name, serials=serials)
     for each in ids:

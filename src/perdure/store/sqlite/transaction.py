@@ -35,6 +35,7 @@ _FILES = (
     "admin",
     "maintenance",
     "schedules",
+    "live",
     "audit",
 )
 

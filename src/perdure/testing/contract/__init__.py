@@ -56,6 +56,8 @@ TOPICS = (
     "transitions",
     "admin",
     "queries",
+    "ends",
+    "live",
     "maintenance",
     "submissions",
     "commits",

@@ -70,6 +70,7 @@ MOVES: dict[str, tuple[Transition, Move]] = {
     "dead-letter": (Transition.DEAD_LETTER, _settling(DeadLettered(failure=failure()))),
     "cancel": (Transition.CANCEL, _settling(Cancelled())),
     "requeue": (Transition.REQUEUE, _settling(Requeued())),
+    "requeue later": (Transition.REQUEUE, _settling(Requeued(delay=HOUR))),
     "release": (Transition.PARK, _settling(Parked())),
     "resume": (
         Transition.RESUME,

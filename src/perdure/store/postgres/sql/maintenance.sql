@@ -82,6 +82,12 @@ SELECT coalesce($1::timestamptz, statement_timestamp()),
            WHERE namespace = $2
            ORDER BY seen_at DESC
            LIMIT 1
+       ),
+       EXISTS (
+           SELECT
+           FROM {schema}.subscribers
+           WHERE namespace = $2
+             AND lease_until > coalesce($1::timestamptz, statement_timestamp())
        );
 
 -- name: acquire_lease
@@ -325,10 +331,24 @@ history AS (
 results AS (
     DELETE FROM {schema}.steps
     WHERE job_id = ANY (ARRAY (SELECT id FROM unlocked))
+),
+removed AS (
+    DELETE FROM {schema}.jobs
+    WHERE ctid = ANY (ARRAY (SELECT place FROM unlocked))
+    RETURNING id, status, finished_at
+),
+recorded AS (
+    INSERT INTO {schema}.pruned_ends AS known (namespace, type, until)
+    SELECT :namespace, 'job.' || status, max(finished_at)
+    FROM removed
+    WHERE finished_at IS NOT NULL  -- not disabled
+    GROUP BY status
+    ORDER BY status
+    ON CONFLICT (namespace, type) DO UPDATE
+    SET until = greatest(known.until, excluded.until)
 )
-DELETE FROM {schema}.jobs
-WHERE ctid = ANY (ARRAY (SELECT place FROM unlocked))
-RETURNING id;
+SELECT id
+FROM removed;
 
 -- name: prune_limits
 -- A key locked by a claim is in use, and skipped. A concurrent claim waits for this statement,

@@ -231,3 +231,125 @@ FROM {schema}.waits
 WHERE {filter}
 ORDER BY opened_at, run_id, key, namespace
 LIMIT $1;
+
+-- name: ended_jobs
+-- Both indexes are by queue and then by time, so this skips from queue to queue, as pruning does,
+-- and takes the first jobs of each.
+WITH RECURSIVE completed (queue) AS (
+    SELECT coalesce(:queue, '' COLLATE "C")
+    WHERE 'completed' = ANY (:statuses)
+    UNION ALL
+    SELECT (
+        SELECT jobs.queue
+        FROM {schema}.jobs
+        WHERE status = 'completed'
+          AND namespace = :namespace
+          AND jobs.queue > completed.queue
+        ORDER BY jobs.queue
+        LIMIT 1
+    )
+    FROM completed
+    WHERE queue IS NOT NULL
+      AND :queue IS NULL
+),
+ended (status, queue) AS (
+    SELECT wanted.status, coalesce(:queue, '' COLLATE "C")
+    FROM unnest(:statuses) AS wanted (status)
+    WHERE wanted.status <> 'completed'
+    UNION ALL
+    SELECT ended.status, (
+        SELECT jobs.queue
+        FROM {schema}.jobs
+        WHERE jobs.status IN ('failed', 'dead', 'cancelled')
+          AND jobs.status = ended.status
+          AND namespace = :namespace
+          AND jobs.queue > ended.queue
+        ORDER BY jobs.queue
+        LIMIT 1
+    )
+    FROM ended
+    WHERE queue IS NOT NULL
+      AND :queue IS NULL
+)
+SELECT id, status, finished_at, queue, task, attempt
+FROM (
+    SELECT earliest.*
+    FROM completed
+    CROSS JOIN LATERAL (
+        SELECT id, status, finished_at, jobs.queue, task, attempt
+        FROM {schema}.jobs
+        WHERE status = 'completed'
+          AND namespace = :namespace
+          AND jobs.queue = completed.queue
+          AND finished_at >= :after_at
+          AND finished_at < :until
+          AND (finished_at > :after_at OR id > :after_id)
+          AND (:task IS NULL OR task = :task)
+        ORDER BY finished_at, id
+        LIMIT :limit
+    ) AS earliest
+    UNION ALL
+    SELECT earliest.*
+    FROM ended
+    CROSS JOIN LATERAL (
+        SELECT id, jobs.status, finished_at, jobs.queue, task, attempt
+        FROM {schema}.jobs
+        WHERE jobs.status IN ('failed', 'dead', 'cancelled')
+          AND jobs.status = ended.status
+          AND namespace = :namespace
+          AND jobs.queue = ended.queue
+          AND finished_at >= :after_at
+          AND finished_at < :until
+          AND (finished_at > :after_at OR id > :after_id)
+          AND (:task IS NULL OR task = :task)
+        ORDER BY finished_at, id
+        LIMIT :limit
+    ) AS earliest
+) AS found
+ORDER BY finished_at, id
+LIMIT :limit;
+
+-- name: ended_runs
+-- Roots and children have an index each.
+SELECT id, namespace, flow, version, status, number, parent_run, parent_key, created_at,
+       updated_at, finished_at, summary, priority, start_at, started_at, settings
+FROM (
+    SELECT earliest.*
+    FROM unnest(:statuses) AS wanted (status)
+    CROSS JOIN LATERAL (
+        SELECT *
+        FROM {schema}.runs
+        WHERE runs.status = wanted.status
+          AND namespace = :namespace
+          AND parent_run IS NULL
+          AND finished_at >= :after_at
+          AND finished_at < :until
+          AND (finished_at > :after_at OR id > :after_id)
+          AND (:flow IS NULL OR flow = :flow)
+        ORDER BY finished_at, id
+        LIMIT :limit
+    ) AS earliest
+    UNION ALL
+    SELECT earliest.*
+    FROM unnest(:statuses) AS wanted (status)
+    CROSS JOIN LATERAL (
+        SELECT *
+        FROM {schema}.runs
+        WHERE runs.status = wanted.status
+          AND namespace = :namespace
+          AND parent_run IS NOT NULL
+          AND finished_at >= :after_at
+          AND finished_at < :until
+          AND (finished_at > :after_at OR id > :after_id)
+          AND (:flow IS NULL OR flow = :flow)
+        ORDER BY finished_at, id
+        LIMIT :limit
+    ) AS earliest
+) AS found
+ORDER BY finished_at, id
+LIMIT :limit;
+
+-- name: pruned_until
+SELECT type, until
+FROM {schema}.pruned_ends
+WHERE namespace = $1;

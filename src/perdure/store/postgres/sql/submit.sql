@@ -227,6 +227,17 @@ WHERE serial = ANY (ARRAY (SELECT serial FROM family))
 ORDER BY namespace, id
 FOR UPDATE;
 
+-- name: record_pruned_runs
+-- A run that is pruned with its parent may have ended later.
+INSERT INTO {schema}.pruned_ends AS known (namespace, type, until)
+SELECT namespace, 'run.' || status, max(finished_at)
+FROM {schema}.runs
+WHERE serial = ANY ($1::bigint[])
+GROUP BY namespace, status
+ORDER BY namespace, status
+ON CONFLICT (namespace, type) DO UPDATE
+SET until = greatest(known.until, excluded.until);
+
 -- name: remove_runs
 -- With all their rows ($1 serials, $2 namespaces, $3 ids); returns the removed jobs.
 WITH gone AS (

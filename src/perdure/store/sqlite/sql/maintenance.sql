@@ -71,6 +71,12 @@ SELECT (SELECT json_group_array(partition_key) FROM partitions WHERE partition_k
            SELECT max(seen_at)
            FROM {prefix}workers INDEXED BY {prefix}workers_seen
            WHERE namespace = :namespace
+       ),
+       EXISTS (
+           SELECT 1
+           FROM {prefix}subscribers
+           WHERE namespace = :namespace
+             AND lease_until > :now
        );
 
 -- name: acquire_lease
@@ -179,6 +185,25 @@ WHERE status = 'disabled'
   AND run_id IS NULL
 ORDER BY disabled_at
 LIMIT :limit;
+
+-- name: record_pruned_jobs
+INSERT INTO {prefix}pruned_ends (namespace, type, until)
+SELECT namespace, 'job.' || status, max(finished_at)
+FROM {prefix}jobs
+WHERE rowid IN (SELECT value FROM json_each(:numbers))
+GROUP BY namespace, status
+ON CONFLICT (namespace, type) DO UPDATE
+SET until = max(until, excluded.until);
+
+-- name: record_pruned_runs
+-- A run that is pruned with its parent may have ended later.
+INSERT INTO {prefix}pruned_ends (namespace, type, until)
+SELECT namespace, 'run.' || status, max(finished_at)
+FROM {prefix}runs
+WHERE serial IN (SELECT value FROM json_each(:serials))
+GROUP BY namespace, status
+ON CONFLICT (namespace, type) DO UPDATE
+SET until = max(until, excluded.until);
 
 -- name: idle_limits
 SELECT key

@@ -206,3 +206,66 @@ CROSS JOIN {prefix}waits AS wait
     AND wait.namespace = listed.namespace
     AND wait.key = listed.key
 ORDER BY listed.opened_at, listed.run_id, listed.key, listed.namespace;
+
+-- name: ended_jobs
+-- The index has all columns of the filter, and is in the order of time.
+SELECT job.id, job.status, job.finished_at, job.queue, job.task, job.attempt
+FROM json_each(:statuses) AS wanted
+CROSS JOIN {prefix}jobs AS job ON job.rowid IN (
+    SELECT ended.rowid
+    FROM {prefix}jobs AS ended INDEXED BY {prefix}jobs_finished
+    WHERE ended.status = wanted.value
+      AND ended.namespace = :namespace
+      AND ended.finished_at >= :after_at
+      AND ended.finished_at < :until
+      AND (ended.finished_at > :after_at OR ended.id > :after_id)
+      AND (:queue IS NULL OR ended.queue = :queue)
+      AND (:task IS NULL OR ended.task = :task)
+    ORDER BY ended.finished_at, ended.id
+    LIMIT :limit
+)
+ORDER BY job.finished_at, job.id
+LIMIT :limit;
+
+-- name: ended_runs
+-- Roots and children have an index each.
+SELECT {run_row}
+FROM json_each(:statuses) AS wanted
+CROSS JOIN {prefix}runs AS run ON run.serial IN (
+    SELECT serial
+    FROM (
+        SELECT ended.serial
+        FROM {prefix}runs AS ended INDEXED BY {prefix}runs_ended
+        WHERE ended.status = wanted.value
+          AND ended.namespace = :namespace
+          AND ended.parent_run IS NULL
+          AND ended.finished_at >= :after_at
+          AND ended.finished_at < :until
+          AND (ended.finished_at > :after_at OR ended.id > :after_id)
+          AND (:flow IS NULL OR ended.flow = :flow)
+        ORDER BY ended.finished_at, ended.id
+        LIMIT :limit
+    )
+    UNION ALL
+    SELECT serial
+    FROM (
+        SELECT ended.serial
+        FROM {prefix}runs AS ended INDEXED BY {prefix}runs_ended_children
+        WHERE ended.status = wanted.value
+          AND ended.namespace = :namespace
+          AND ended.parent_run IS NOT NULL
+          AND ended.finished_at >= :after_at
+          AND ended.finished_at < :until
+          AND (ended.finished_at > :after_at OR ended.id > :after_id)
+          AND (:flow IS NULL OR ended.flow = :flow)
+        ORDER BY ended.finished_at, ended.id
+        LIMIT :limit
+    )
+)
+ORDER BY run.finished_at, run.id
+LIMIT :limit;
+
+-- name: pruned_until
+SELECT type, until
+FROM {prefix}pruned_ends
+WHERE namespace = :namespace;

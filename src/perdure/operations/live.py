@@ -1,0 +1,116 @@
+"""Following live events: a leased subscription, of which the workers know before it begins."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from datetime import timedelta
+
+import msgspec
+
+from perdure import clock
+from perdure.clock import new_id
+from perdure.model.client_event import LISTENING, ClientEvent, EventFilter
+from perdure.model.ids import JobId
+from perdure.model.payload import Codec
+from perdure.model.worker import is_live
+from perdure.operations.backend import Backend
+from perdure.store.contract import Store
+
+LEASE = timedelta(seconds=60)
+RENEW_SECONDS = 20.0
+LISTEN_SECONDS = 6.0
+"""By then each live worker has polled, even if it missed the hint, unless ``poll`` is longer."""
+PAGE = 500
+
+
+class LiveFollower:
+    """Reads the live events that a filter selects."""
+
+    def __init__(self, store: Store, namespace: str, wanted: EventFilter, codec: Codec) -> None:
+        self._store = store
+        self._namespace = namespace
+        self._wanted = wanted
+        self._codec = codec
+        self._id = new_id()
+        self._number = 0
+        self._renew_at = 0.0
+        self._unheard: set[str] = set()
+
+    async def start(self, woken: asyncio.Event) -> list[ClientEvent]:
+        """Subscribe, and wait until every live worker publishes; what they published meanwhile."""
+        store = self._store
+        self._number = await self._subscribe()
+        now = await store.now()
+        workers = await store.queries.workers(self._namespace)
+        self._unheard = {each.info.id for each in workers if is_live(each, now)}
+        found: list[ClientEvent] = []
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LISTEN_SECONDS):
+                while self._unheard:
+                    woken.clear()
+                    found += [event async for event in self._read()]
+                    if self._unheard:
+                        await woken.wait()
+        return found
+
+    async def read(self) -> AsyncIterator[ClientEvent]:
+        if clock.monotonic() >= self._renew_at:
+            await self._subscribe()
+        async for event in self._read():
+            yield event
+
+    async def stop(self) -> None:
+        await self._store.live.unsubscribe(self._namespace, self._id)
+
+    async def _subscribe(self) -> int:
+        self._renew_at = clock.monotonic() + RENEW_SECONDS
+        wanted = msgspec.json.encode(self._wanted)
+        return await self._store.live.subscribe(self._namespace, self._id, wanted, LEASE)
+
+    async def _read(self) -> AsyncIterator[ClientEvent]:
+        is_full = True
+        while is_full:
+            page = await self._store.live.read(self._namespace, self._number, PAGE)
+            is_full = len(page) == PAGE
+            for number, data in page:
+                self._number = number
+                event = self._decoded(data)
+                if event is None:
+                    continue
+                if event.type == LISTENING:
+                    if event.subscriber == self._id:
+                        self._unheard.discard(event.worker or "")
+                elif self._selects(event):
+                    yield event
+
+    def _decoded(self, data: bytes) -> ClientEvent | None:
+        """None if it was written with another codec."""
+        with suppress(Exception):  # a codec may raise anything
+            return msgspec.json.decode(self._codec.decode(data), type=ClientEvent)
+        return None
+
+    def _selects(self, event: ClientEvent) -> bool:
+        return self._wanted.selects(event.type, event.queue or "", event.task or "", event.flow)
+
+
+async def publish_change(backend: Backend, name: str, id: JobId) -> None:
+    """Publish what a command did to a job, if somebody subscribes."""
+    store = await backend.store()
+    job = await store.queries.get_job(backend.visible, id)
+    if job is None:
+        return
+    wanted = await store.live.subscribers(job.namespace)
+    if wanted:
+        event = ClientEvent(
+            type=name,
+            at=await store.now(),
+            namespace=job.namespace,
+            job=id,
+            task=job.task,
+            queue=job.queue,
+            attempt=job.attempt,
+        )
+        data = backend.codec.encode(msgspec.json.encode(event))
+        await store.live.publish(job.namespace, [data])

@@ -1,0 +1,188 @@
+"""Publishes this worker's events to clients while any of them subscribes.
+
+Without a subscriber it is no listener, so no event is created. It learns of subscribers by a hint
+and by each poll, and tells each that it listens.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+import msgspec
+from msgspec.structs import replace
+
+from perdure import clock
+from perdure.model.client_event import (
+    EVENT_MAX_BYTES,
+    LISTENING,
+    ClientEvent,
+    EventFilter,
+    bounded_result,
+)
+from perdure.model.payload import Codec
+from perdure.model.worker import PollResult
+from perdure.store.contract import Store
+from perdure.worker.events import (
+    AttemptAborting,
+    AttemptCancelled,
+    AttemptCompleted,
+    AttemptDeadLettered,
+    AttemptFailed,
+    AttemptLost,
+    AttemptParked,
+    AttemptProgressed,
+    AttemptRequeued,
+    AttemptRetried,
+    AttemptStarted,
+    JobEvent,
+    JobTakenOver,
+    WorkerEvents,
+)
+
+SPACING_SECONDS = 0.2
+"""Between two looks: on SQLite, any write of another process may mean a new subscriber."""
+BATCH = 500
+PENDING_MAX = 10_000
+"""Events that wait for a slow store; the oldest are dropped."""
+
+_TYPES: dict[type[JobEvent], str] = {
+    AttemptStarted: "job.started",
+    AttemptProgressed: "job.progressed",
+    AttemptRetried: "job.retried",
+    AttemptRequeued: "job.requeued",
+    AttemptParked: "job.parked",
+    AttemptAborting: "job.aborting",
+    AttemptLost: "job.claim_lost",
+    JobTakenOver: "job.taken_over",
+}
+_TYPES_OF_NODES: dict[type[JobEvent], str] = {
+    AttemptCompleted: "node.completed",
+    AttemptFailed: "node.failed",
+    AttemptDeadLettered: "node.failed",
+    AttemptCancelled: "node.cancelled",
+}
+"""Ends of other jobs are read from their rows."""
+
+_log = logging.getLogger("perdure.worker")
+
+
+class LiveEvents:
+    def __init__(self, store: Store, namespace: str, codec: Codec, events: WorkerEvents) -> None:
+        self._store = store
+        self._namespace = namespace
+        self._codec = codec
+        self._events = events
+        self._filters: dict[str, EventFilter] = {}
+        self._stop_listening: Callable[[], None] | None = None
+        self._pending: list[ClientEvent] = []
+        self._sender: asyncio.Task[None] | None = None
+        self._woken = asyncio.Event()
+
+    def wake(self) -> None:
+        """Somebody may have subscribed."""
+        self._woken.set()
+
+    def note(self, poll: PollResult) -> None:
+        if poll.has_subscribers or self._filters:
+            self.wake()
+
+    async def run(self) -> None:
+        while True:
+            await asyncio.sleep(SPACING_SECONDS)
+            await self._woken.wait()
+            self._woken.clear()
+            await self.refresh()
+
+    async def flush(self) -> None:
+        """Wait until what happened is published."""
+        if self._sender is not None:
+            await self._sender
+
+    async def refresh(self) -> None:
+        """Look who subscribes. Between registering the worker and its first claim, too: a
+        subscriber waits only for workers that are registered.
+        """
+        try:
+            found = await self._store.live.subscribers(self._namespace)
+        except Exception:
+            _log.exception("looking for subscribers failed; retrying")
+            return
+        new = found.keys() - self._filters.keys()
+        self._filters = {
+            id: msgspec.json.decode(filter, type=EventFilter) for id, filter in found.items()
+        }
+        if found and self._stop_listening is None:
+            self._stop_listening = self._events.listen(JobEvent, self._note)
+        elif not found and self._stop_listening is not None:
+            self._stop_listening()
+            self._stop_listening = None
+        for id in sorted(new):
+            self._publish(self._event(LISTENING, subscriber=id))
+
+    def _note(self, event: JobEvent) -> None:
+        of_node = None if event.run_id is None else _TYPES_OF_NODES.get(type(event))
+        name = of_node or _TYPES.get(type(event))
+        if name is None:
+            return
+        wanted = self._filters.values()
+        if not any(each.selects(name, event.queue, event.task, event.flow) for each in wanted):
+            return
+        output = getattr(event, "output", None)
+        result, is_omitted = bounded_result(output, self._codec)
+        self._publish(
+            self._event(
+                name,
+                job=event.job_id,
+                task=event.task,
+                queue=event.queue,
+                attempt=event.attempt,
+                run=event.run_id,
+                flow=event.flow,
+                node=event.node,
+                holder=getattr(event, "holder", None),
+                next_at=getattr(event, "next_at", None),
+                progress=getattr(event, "progress", None),
+                failure=getattr(event, "failure", None),
+                result=result,
+                is_result_omitted=is_omitted,
+            )
+        )
+
+    def _event(self, name: str, **fields: object) -> ClientEvent:
+        return ClientEvent(
+            type=name,
+            at=clock.system_clock(),
+            namespace=self._namespace,
+            worker=self._events.worker,
+            **fields,  # type: ignore[arg-type]
+        )
+
+    def _publish(self, event: ClientEvent) -> None:
+        self._pending.append(event)
+        del self._pending[:-PENDING_MAX]
+        if self._sender is None:
+            self._sender = asyncio.create_task(self._send())
+
+    async def _send(self) -> None:
+        while self._pending:
+            batch, self._pending = self._pending[:BATCH], self._pending[BATCH:]
+            try:
+                data = [encode_event(event, self._codec) for event in batch]
+                await self._store.live.publish(self._namespace, data)
+            except Exception:  # they are not worth more than a line in the log
+                _log.exception(
+                    "publishing live events failed", extra={"fields": {"events": len(batch)}}
+                )
+        self._sender = None
+
+
+def encode_event(event: ClientEvent, codec: Codec) -> bytes:
+    """An event as published, without its large parts if it is too large."""
+    data = msgspec.json.encode(event)
+    if len(data) > EVENT_MAX_BYTES:
+        progress = event.progress and replace(event.progress, details=None)
+        failure = event.failure and replace(event.failure, traceback="", causes=())
+        data = msgspec.json.encode(replace(event, progress=progress, failure=failure))
+    return codec.encode(data)
