@@ -23,7 +23,7 @@ from perdure.model.worker import WorkerSettings, can_run
 from perdure.store.admission import custom_limits, governing_rules, holds_place
 from perdure.store.contract import ClaimRequest, PartitionClaim, Store
 from perdure.worker.code import TaskCode
-from perdure.worker.limiters import Limiters, Room
+from perdure.worker.limiters import Limiters, Reservation
 
 if TYPE_CHECKING:
     from perdure.worker.runner import JobRunner
@@ -62,7 +62,7 @@ class KnownPartitions:
         self._judged: dict[Partition, PartitionClaim | None] = {}
         self.limiters: Limiters
         """Set by the runner."""
-        self._rooms: dict[str, Room] = {}
+        self._rooms: dict[str, Reservation] = {}
         """The partitions under custom limits."""
         self.paused: frozenset[str] = frozenset()
         """Queues that were paused at the last poll."""
@@ -82,7 +82,7 @@ class KnownPartitions:
             request.rules or request.partition in self._rooms for request in self._requests.values()
         )
 
-    def room_of(self, request: PartitionClaim) -> Room | None:
+    def room_of(self, request: PartitionClaim) -> Reservation | None:
         """Where to ask for places before claiming from a partition; None without custom limits."""
         return self._rooms.get(request.partition) if self._rooms else None
 
@@ -347,7 +347,7 @@ class Claims:
         self, requests: list[PartitionClaim], wanted: int
     ) -> list[list[PartitionClaim]]:
         """The requests by their custom limits, without those that have no places now."""
-        by_room: dict[Room | None, list[PartitionClaim]] = {}
+        by_room: dict[Reservation | None, list[PartitionClaim]] = {}
         for each in requests:
             by_room.setdefault(self._runner.partitions.room_of(each), []).append(each)
         found = [each for each in by_room.values() if self._has_places(each[0], wanted)]
@@ -391,7 +391,7 @@ class Claims:
         requests: list[PartitionClaim],
         limit: int,
         slots: int | None,
-        room: Room | None = None,
+        room: Reservation | None = None,
     ) -> Claimed:
         runner, settings = self._runner, self._runner.settings
         if runner.jobs_left is not None:

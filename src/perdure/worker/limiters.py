@@ -32,7 +32,7 @@ Places = tuple[str, ...]
 """What one job holds: a place under each limit."""
 
 
-class Room:
+class Reservation:
     """The places under the limits that the jobs of some partitions share."""
 
     def __init__(self, limits: tuple[Named, ...]) -> None:
@@ -51,18 +51,18 @@ class Limiters:
     def __init__(self, ttl: timedelta, claims: Claims) -> None:
         self._ttl = ttl
         self._claims = claims
-        self._rooms: dict[tuple[tuple[str, int], ...], Room] = {}
-        self._held: dict[Claim, tuple[Room, Places]] = {}
+        self._rooms: dict[tuple[tuple[str, int], ...], Reservation] = {}
+        self._held: dict[Claim, tuple[Reservation, Places]] = {}
         self._calls: set[asyncio.Task[None]] = set()
         self._renewing: asyncio.Task[None] | None = None
         self._is_closed = False
 
-    def room_under(self, limits: Sequence[Named]) -> Room:
+    def room_under(self, limits: Sequence[Named]) -> Reservation:
         """The room that partitions under the same limits share."""
         key = tuple((key, id(limiter)) for key, limiter in limits)
-        return self._rooms.setdefault(key, Room(tuple(limits)))
+        return self._rooms.setdefault(key, Reservation(tuple(limits)))
 
-    def has_places(self, room: Room, wanted: int) -> bool:
+    def has_places(self, room: Reservation, wanted: int) -> bool:
         """Whether there are free places. If not, ask for as many as ``wanted``."""
         if room.free:
             return True
@@ -75,12 +75,12 @@ class Limiters:
             self._claims.opens_later = True
         return False
 
-    def hold(self, room: Room, jobs: Sequence[ClaimedJob]) -> None:
+    def hold(self, room: Reservation, jobs: Sequence[ClaimedJob]) -> None:
         """Assign free places to jobs that were just claimed."""
         for job in jobs:
             self._held[job.claim] = (room, room.free.pop())
 
-    def release_free(self, room: Room) -> None:
+    def release_free(self, room: Reservation) -> None:
         places, room.free = room.free, []
         self._release(room, places)
 
@@ -108,7 +108,7 @@ class Limiters:
         while self._calls:  # those that ask release what they get
             await asyncio.gather(*self._calls, return_exceptions=True)
 
-    async def _ask(self, room: Room, wanted: int) -> None:
+    async def _ask(self, room: Reservation, wanted: int) -> None:
         """Ask each limiter for as many places as the one before has granted."""
         granted: list[list[str]] = []
         count, again_at, seconds = wanted, None, RETRY_SECONDS
@@ -124,7 +124,7 @@ class Limiters:
                 seconds = max(0.0, (again_at - clock.system_clock()).total_seconds())
         except Exception:
             keys = ", ".join(key for key, _ in room.limits)
-            _log.exception("limiter failed; asking again", extra={"limit": keys})
+            _log.exception("limiter failed; asking again", extra={"fields": {"limits": keys}})
             count, again_at = 0, None
         room.is_asking = False
         if self._is_closed:
@@ -140,7 +140,7 @@ class Limiters:
             self._claims.look_in(seconds)
         self._claims.look()
 
-    def _look_again(self, room: Room) -> Callable[[], None]:
+    def _look_again(self, room: Reservation) -> Callable[[], None]:
         def look() -> None:
             room.ask_at = 0.0
             self._claims.look()
@@ -148,7 +148,7 @@ class Limiters:
         return look
 
     def _release(
-        self, room: Room, released: Sequence[Places], then: Callable[[], None] | None = None
+        self, room: Reservation, released: Sequence[Places], then: Callable[[], None] | None = None
     ) -> None:
         if not released:
             return
