@@ -19,7 +19,7 @@ from tests.docs.acting import shell
 from tests.docs.pages import ROOT, Block, Page, all_pages
 
 RUN = frozenset({"python", "sh"})
-SHOWN = frozenset({"text", "ini", "mermaid", "sql", "yaml"})
+SHOWN = frozenset({"text", "ini", "mermaid", "sql", "toml", "yaml"})
 """Languages that are only read; a Python example must not hide among them."""
 
 DATABASE = re.compile(r"postgresql(\+\w+)?://localhost/app\b")

@@ -13,13 +13,17 @@ from perdure import (
     CustomLimit,
     Flow,
     InvalidInput,
+    JobDead,
+    Status,
     StoreError,
     Worker,
     task,
 )
 from perdure.clock import system_clock
 from perdure.worker import limiters
+from tests.support.refusal import failing
 from tests.worker.harness import Gate, Peak, until
+from tests.worker.test_leases import claim_and_die
 
 
 class Shelf:
@@ -280,3 +284,35 @@ async def test_explain_names_the_limit(client: AsyncClient, start_worker):
 def test_a_limiter_needs_all_three_methods():
     with pytest.raises(InvalidInput, match="renew"):
         CustomLimit(type("Half", (), {"acquire": print})(), key="gpu")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("crashes, size", [(1, 1), (3, 0)], ids=["suspect", "condemned"])
+async def test_a_suspect_needs_a_place_unless_it_is_dead_lettered(
+    client, store, start_worker, crashes, size
+):
+    shelf = Shelf(size)
+
+    @task(limits=[CustomLimit(shelf, key="gpu")])
+    async def work() -> None:
+        pass
+
+    @task
+    async def other() -> None:
+        pass
+
+    await start_worker(other, max_crashes=2, poll="100ms")
+    job = await client.enqueue(work)
+    for _ in range(crashes):
+        await claim_and_die(store, job.id)
+        async for update in job.watch():
+            if update.status is Status.WAITING:
+                break
+    await start_worker(work, max_crashes=2, poll="100ms")
+
+    if size:
+        await job.result(15)
+        assert shelf.acquired
+    else:
+        with failing("job.too_many_crashes", JobDead):
+            await job.result(15)
+    await until(shelf.is_empty)

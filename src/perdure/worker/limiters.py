@@ -92,7 +92,7 @@ class Limiters:
 
     def ended(self, claim: Claim) -> None:
         """The attempt of a claim ended: release its places, and claim again."""
-        if (held := self._held.pop(claim, None)) is not None:
+        if self._held and (held := self._held.pop(claim, None)) is not None:
             room, places = held
             self._release(room, [places], self._look_again(room))
 
