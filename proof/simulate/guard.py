@@ -12,7 +12,6 @@ from perdure.errors import IllegalTransition
 from perdure.model.ids import JobId
 from perdure.model.job import CLAIMED, FINISHED, Claim, Claimed, Status, StatusChange, TakenOver
 from perdure.model.outcome import DeadLettered, Retried, Settlement
-from perdure.model.partition import with_suspicion
 from perdure.model.run import CommitAnswer, CommitState, RunCommit
 from perdure.model.schedule import ScheduleAnswer, ScheduleCommit, ScheduleCommitState
 from perdure.model.worker import Renewal
@@ -255,9 +254,10 @@ def claim_violations(
     for job in taken:
         if job.ready_at > latest:
             yield f"job {job.id} was claimed {job.ready_at - now} before it is ready"
-        wanted = with_suspicion(job.partition.text, job.suspicion)
-        if all(each.partition != wanted for each in request.partitions):
-            yield f"job {job.id} is suspected by {job.suspicion}, and was claimed beside others"
+        if all(each.partition != job.partition_key for each in request.partitions):
+            yield f"job {job.id} was claimed from another partition than {job.partition_key}"
+        if job.sticky_worker not in (None, request.worker):
+            yield f"job {job.id} waits for {job.sticky_worker}, and was claimed by another worker"
         beside = [
             each.id
             for each in state.jobs.values()
