@@ -91,6 +91,8 @@ class WriteGuard:
                         self._find(f"{args[0]} requeued job {id}, which another one had claimed")
             case "maintenance.promote_due", int():
                 self._saw_promotion(args[1], answer, changed)
+            case "maintenance.release_sticky", int():
+                self._saw_release(args[1], answer, changed)
             case "maintenance.take_over_expired", list():
                 self._saw_take_over(answer)
                 if len(answer) < args[1]:
@@ -184,6 +186,22 @@ class WriteGuard:
             for job in self._state.jobs.values():
                 if job.status is Status.SCHEDULED and job.ready_at <= now:
                     self._find(f"job {job.id} is due, and was not made waiting")
+
+    def _saw_release(self, limit: int, count: int, changed: Sequence[JobId]) -> None:
+        now, workers = self._now(), self._state.workers
+
+        def is_over(job: StoredJob) -> bool:
+            worker = None if job.sticky_worker is None else workers.get(job.sticky_worker)
+            is_late = job.sticky_until is None or job.sticky_until <= now or job.ready_at > now
+            return is_late or worker is None or now - worker.seen_at > worker.info.lease
+
+        for id in changed:
+            if not is_over(self._before[id]):
+                self._find(f"job {id} was released before its time, and its worker is live")
+        if count < limit:
+            for job in self._state.jobs.values():
+                if job.status is Status.WAITING and job.sticky_until and is_over(job):
+                    self._find(f"job {job.id} waits for {job.sticky_worker}, and was not released")
 
     def _saw_take_over(self, taken: Sequence[TakenOver]) -> None:
         for each in taken:

@@ -94,7 +94,7 @@ def with_worker(text: str, worker: WorkerId | None) -> str:
 
 def is_sticky(text: str) -> bool:
     """Whether only one worker claims from a stored key."""
-    return _STICKY.fullmatch(text) is not None
+    return "]~~" in text and _STICKY.fullmatch(text) is not None
 
 
 @lru_cache(maxsize=4096)
