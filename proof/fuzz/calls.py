@@ -132,6 +132,7 @@ RUN_OPTIONS = {
 } | {
     "timeout_counts_waiting": CHOICE,
     "max_running": Part(st.integers(1, 5) | st.just(Concurrency(2)), st.integers() | any_texts()),
+    "sticky": DURATION,
 }
 CURSOR = Part(st.none(), any_texts())
 

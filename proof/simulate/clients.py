@@ -177,6 +177,8 @@ class SimulatedClient:
             options["max_attempts"] = draw.randint(1, 4)
         if draw.random() < 0.1:
             options["max_running"] = draw.randint(1, 4)
+        if draw.random() < 0.2:
+            options["sticky"] = f"{draw.choice((1, 5, 60))}s"
         return options
 
     async def _set_priority(self) -> None:

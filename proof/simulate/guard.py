@@ -12,7 +12,6 @@ from perdure.errors import IllegalTransition
 from perdure.model.ids import JobId
 from perdure.model.job import CLAIMED, FINISHED, Claim, Claimed, Status, StatusChange, TakenOver
 from perdure.model.outcome import DeadLettered, Retried, Settlement
-from perdure.model.partition import with_suspicion
 from perdure.model.run import CommitAnswer, CommitState, RunCommit
 from perdure.model.schedule import ScheduleAnswer, ScheduleCommit, ScheduleCommitState
 from perdure.model.worker import Renewal
@@ -92,6 +91,8 @@ class WriteGuard:
                         self._find(f"{args[0]} requeued job {id}, which another one had claimed")
             case "maintenance.promote_due", int():
                 self._saw_promotion(args[1], answer, changed)
+            case "maintenance.release_sticky", int():
+                self._saw_release(args[1], answer, changed)
             case "maintenance.take_over_expired", list():
                 self._saw_take_over(answer)
                 if len(answer) < args[1]:
@@ -186,6 +187,22 @@ class WriteGuard:
                 if job.status is Status.SCHEDULED and job.ready_at <= now:
                     self._find(f"job {job.id} is due, and was not made waiting")
 
+    def _saw_release(self, limit: int, count: int, changed: Sequence[JobId]) -> None:
+        now, workers = self._now(), self._state.workers
+
+        def is_over(job: StoredJob) -> bool:
+            worker = None if job.sticky_worker is None else workers.get(job.sticky_worker)
+            is_late = job.sticky_until is None or job.sticky_until <= now or job.ready_at > now
+            return is_late or worker is None or now - worker.seen_at > worker.info.lease
+
+        for id in changed:
+            if not is_over(self._before[id]):
+                self._find(f"job {id} was released before its time, and its worker is live")
+        if count < limit:
+            for job in self._state.jobs.values():
+                if job.status is Status.WAITING and job.sticky_until and is_over(job):
+                    self._find(f"job {job.id} waits for {job.sticky_worker}, and was not released")
+
     def _saw_take_over(self, taken: Sequence[TakenOver]) -> None:
         for each in taken:
             before, after = self._before[each.id], self._state.jobs[each.id]
@@ -255,9 +272,10 @@ def claim_violations(
     for job in taken:
         if job.ready_at > latest:
             yield f"job {job.id} was claimed {job.ready_at - now} before it is ready"
-        wanted = with_suspicion(job.partition.text, job.suspicion)
-        if all(each.partition != wanted for each in request.partitions):
-            yield f"job {job.id} is suspected by {job.suspicion}, and was claimed beside others"
+        if all(each.partition != job.partition_key for each in request.partitions):
+            yield f"job {job.id} was claimed from another partition than {job.partition_key}"
+        if job.sticky_worker not in (None, request.worker):
+            yield f"job {job.id} waits for {job.sticky_worker}, and was claimed by another worker"
         beside = [
             each.id
             for each in state.jobs.values()

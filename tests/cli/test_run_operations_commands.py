@@ -32,7 +32,17 @@ class TestSubmit:
 
     def test_takes_the_settings_of_the_run(self, perdure, client):
         given = ["--priority", "high", "--delay", "1h", "--timeout", "2h", "--max-attempts", "4"]
-        placed = ["--queue", "gpu", "--tag", "eu", "--timeout-skips-waiting", "--max-running", "3"]
+        placed = [
+            "--queue",
+            "gpu",
+            "--tag",
+            "eu",
+            "--timeout-skips-waiting",
+            "--max-running",
+            "3",
+            "--sticky",
+            "1s",
+        ]
         perdure("runs", "submit", ORDERS, "5", "--id", "late", *given, *placed)
         changed = perdure("runs", "set-priority", "late", "1")
         run = client.runs.get("late")
@@ -40,7 +50,7 @@ class TestSubmit:
         settings = run.settings
         assert (settings.queue, settings.tags, settings.priority) == ("gpu", ("eu",), 2)
         assert (settings.timeout_ms, settings.max_attempts) == (7_200_000, 4)
-        assert settings.max_running == 3
+        assert (settings.max_running, settings.sticky_ms) == (3, 1_000)
         assert (settings.timeout_counts_waiting, settings.delay_ms) == (False, 3_600_000)
         assert perdure("runs", "set-priority", "late", "urgent").exit_code == 2
 

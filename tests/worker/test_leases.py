@@ -365,7 +365,7 @@ async def poller(client: AsyncClient, store: Store, watch: StoreWatch) -> AsyncI
     await watched.open()
     worker = Worker(store, tasks=[work], poll=LONG)
     partitions = KnownPartitions(
-        TaskCode(TaskRegistry([work]), FlowCode([]), Secrets(None)), worker.settings
+        TaskCode(TaskRegistry([work]), FlowCode([]), Secrets(None)), worker.settings, worker.id
     )
     events = WorkerEvents(worker.id)
     janitor = Janitor(watched, worker.settings, worker.id, events)

@@ -211,6 +211,7 @@ def test_settings_of_a_flow_are_written_as_yaml_and_are_not_part_of_its_version(
         timeout="90s",
         timeout_counts_waiting=False,
         max_attempts=4,
+        sticky="30s",
     )
     built = flow.then(pass_on).build()
     read = Flow.from_yaml(built.to_yaml(), tasks=[pass_on])

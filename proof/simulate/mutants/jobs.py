@@ -22,6 +22,7 @@ from perdure.store.memory.maintenance import MemoryMaintenance
 from perdure.store.memory.records import StoredJob
 from perdure.store.memory.transaction import Transaction
 from perdure.worker import janitor
+from perdure.worker.claims import KnownPartitions
 from perdure.worker.runner import JobRunner
 from proof.simulate.mutants.patch import Change, mutant
 
@@ -122,6 +123,19 @@ def _queue_hands_out_nodes() -> list[Change]:
             return replace(Partition.parse(text), flow="")
 
     return [(queue, "Partition", WithoutFlow)]
+
+
+@mutant("a job waits for a worker that is gone")
+def _waits_for_nobody() -> list[Change]:
+    async def release(self: Any, namespace: str, limit: int) -> int:
+        return 0
+
+    return [(MemoryMaintenance, "release_sticky", release)]
+
+
+@mutant("a job that waits for one worker is claimed by another")
+def _claims_from_others() -> list[Change]:
+    return [(KnownPartitions, "is_of_another", lambda self, text: False)]
 
 
 # Starts

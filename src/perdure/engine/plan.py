@@ -22,7 +22,7 @@ from perdure.expr.template import input_scope, render_text
 from perdure.model import check
 from perdure.model.event import Event, NewEvent, Parent, StoredEvent, decode_event, encode_event
 from perdure.model.graph import Call, Graph
-from perdure.model.ids import RUN_TIMEOUT, JobId, Key, RunId
+from perdure.model.ids import RUN_TIMEOUT, JobId, Key, RunId, WorkerId
 from perdure.model.job import PRIORITY_DEFAULT, Claim, NewJob, NodeRef
 from perdure.model.outcome import Retried
 from perdure.model.payload import Codec, from_json
@@ -66,13 +66,21 @@ INVALID_RUN_INPUT = declare("flow.invalid_input", "flow {flow!r} cannot start wi
 class PlanContext:
     """The namespace, graphs and codec for the jobs and child runs of a plan."""
 
-    __slots__ = ("codec", "graph_of", "namespace")
+    __slots__ = ("codec", "graph_of", "namespace", "worker")
 
-    def __init__(self, namespace: str, graph_of: Callable[[str], Graph], codec: Codec) -> None:
+    def __init__(
+        self,
+        namespace: str,
+        graph_of: Callable[[str], Graph],
+        codec: Codec,
+        worker: WorkerId | None = None,
+    ) -> None:
         self.namespace = namespace
         self.graph_of = graph_of
         """Graphs of child flows and migration targets, by ``name@version``."""
         self.codec = codec
+        self.worker = worker
+        """The worker that plans, if one does."""
 
 
 def node_job(
@@ -355,6 +363,8 @@ class Plan:
         following: NodeJob | Retried | None = None
         if isinstance(ended.outcome, Retried) and not decision.cancel_all:
             following = ended.outcome
+            if self.state.settings.sticky_ms is not None:
+                following = replace(following, hold_off=timedelta(0))  # no other worker is better
             self._repeated[claim] = ended.key.text
         else:
             for place, each in enumerate(decision.schedules):
@@ -410,6 +420,12 @@ class Plan:
             stop_clock=self._stop_clock(),
             priorities=self._priorities() if self._reprioritizes else None,
         )
+        if state.settings.sticky_ms is not None:
+            self.commit = replace(
+                self.commit,
+                worker=self._context.worker if settlements else None,
+                sticky=timedelta(milliseconds=state.settings.sticky_ms),
+            )
 
     def done(self) -> None:
         """After the commit: update the cached run to the state of the plan."""

@@ -29,7 +29,7 @@ from perdure.errors import (
 )
 from perdure.expr.budget import on_event_loop
 from perdure.model.graph import Graph
-from perdure.model.ids import RUN_START, RunId
+from perdure.model.ids import RUN_START, RunId, WorkerId
 from perdure.model.payload import Codec
 from perdure.model.run import CommitState, LoadedRun
 from perdure.model.trigger import Trigger
@@ -98,10 +98,13 @@ class Graphs:
 class RunEngine:
     """Loads the runs of a store, decides about them and commits the decisions."""
 
-    def __init__(self, store: Store, graphs: Graphs, codec: Codec) -> None:
+    def __init__(
+        self, store: Store, graphs: Graphs, codec: Codec, worker: WorkerId | None = None
+    ) -> None:
         self.store = store
         self.graphs = graphs
         self.codec = codec
+        self.worker = worker
 
     # Loading
 
@@ -193,7 +196,7 @@ class RunEngine:
         A plan changes nothing until it is written, so a plan that lacks values starts over once
         they are read; ``decide`` may be called several times, in a thread if it takes long.
         """
-        context = PlanContext(run.namespace, self.graphs.known, self.codec)
+        context = PlanContext(run.namespace, self.graphs.known, self.codec, self.worker)
         is_long = False
         while True:
             plan = Plan(run, context)

@@ -98,9 +98,9 @@ class Flow(BuilderSteps, Generic[I, O]):
     ``max_running=4`` queues further runs while four are in progress; with
     ``Concurrency(2, key="{{ input.tenant }}")`` runs are counted by a key. Child runs do not count.
 
-    ``priority``, ``queue``, ``tags``, ``timeout``, ``timeout_counts_waiting``, ``max_attempts`` and
-    ``max_running`` are defaults of its runs, which ``submit`` may override. They are not part of
-    the version.
+    ``priority``, ``queue``, ``tags``, ``timeout``, ``timeout_counts_waiting``, ``max_attempts``,
+    ``max_running`` and ``sticky`` are defaults of its runs, which ``submit`` may override. They are
+    not part of the version.
     """
 
     name: str | None

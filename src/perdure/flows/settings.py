@@ -40,6 +40,7 @@ class FlowOptions(TypedDict, total=False):
     timeout_counts_waiting: bool | None
     max_attempts: int | None
     max_running: int | Concurrency | None
+    sticky: Duration | None
 
 
 class StartOptions(TypedDict, total=False):
@@ -54,6 +55,7 @@ class StartOptions(TypedDict, total=False):
     timeout_counts_waiting: bool | None
     max_attempts: int | None
     max_running: int | Concurrency | None
+    sticky: Duration | None
 
 
 class RunOptions(StartOptions, total=False):
@@ -101,6 +103,9 @@ def run_settings(
         changes["max_attempts"] = most
     if "max_running" in given:
         changes |= _places(given["max_running"])
+    if "sticky" in given:
+        sticky = check.span(given["sticky"], "sticky", is_positive=True)
+        changes["sticky_ms"] = _milliseconds(sticky)
     return replace(defaults, **changes) if changes else defaults
 
 

@@ -188,6 +188,9 @@ class Job(Value):
     limit_keys: tuple[str, ...] = ()
     """The limit keys computed from its input."""
     suspicion: Suspicion = UNSUSPECTED
+    sticky_worker: WorkerId | None = None
+    """The only worker that may claim it until ``sticky_until``."""
+    sticky_until: datetime | None = None
 
 
 class JobState(Value):

@@ -3,15 +3,18 @@
 Waiting jobs are indexed by (partition, rank), so a claim only reads jobs that it can take.
 For the same reason a job that is suspected of crashing its workers waits in a partition of its own:
 the stored key is that of its partition, followed by its suspicion: ``["mail","send",[],[]]~2.0``.
+A job that waits for one worker has the number of that worker there: ``["mail","send",[],[]]~~85``.
 """
 
 from __future__ import annotations
 
 import re
 from functools import lru_cache
+from hashlib import blake2b
 
 import msgspec
 
+from perdure.model.ids import WorkerId
 from perdure.model.value import Value
 
 
@@ -32,7 +35,7 @@ class Partition(Value, cache_hash=True):
 
     @staticmethod
     def parse(text: str) -> Partition:
-        """The partition of a stored key, with or without a suspicion."""
+        """The partition of a stored key, whatever follows it."""
         return _parse(text)
 
 
@@ -61,6 +64,7 @@ CRASHES_MAX = 30
 """Bounds the number of partitions; no worker runs so many jobs that a higher number matters."""
 
 _SUSPECTED = re.compile(r"(.*\])~([1-9][0-9]{0,2})\.([0-9]{1,9})", re.DOTALL)
+_STICKY = re.compile(r"(.*\])~~[0-9]{1,20}", re.DOTALL)
 
 
 @lru_cache(maxsize=4096)
@@ -74,9 +78,36 @@ def with_suspicion(text: str, suspicion: Suspicion) -> str:
     """The stored key with another suspicion. A key that does not parse stays as it is."""
     if _parse(text) == UNREADABLE:
         return text
-    found = _SUSPECTED.fullmatch(text)
-    base = text if found is None else found[1]
+    base = _base(text)
     return f"{base}~{suspicion.crashes}.{suspicion.alone}" if suspicion.crashes else base
+
+
+def with_worker(text: str, worker: WorkerId | None) -> str:
+    """The stored key of a job that waits for this worker, or for none any more.
+
+    A suspect waits for none: it crashed that worker.
+    """
+    if _SUSPECTED.fullmatch(text) or _parse(text) == UNREADABLE:
+        return text
+    return _base(text) + worker_suffix(worker)
+
+
+def is_sticky(text: str) -> bool:
+    """Whether only one worker claims from a stored key."""
+    return "]~~" in text and _STICKY.fullmatch(text) is not None
+
+
+@lru_cache(maxsize=4096)
+def worker_suffix(worker: WorkerId | None) -> str:
+    """The end of the stored keys of jobs that wait for this worker."""
+    if worker is None:
+        return ""
+    return f"~~{int.from_bytes(blake2b(worker.encode(), digest_size=8).digest())}"
+
+
+def _base(text: str) -> str:
+    found = _SUSPECTED.fullmatch(text) or _STICKY.fullmatch(text)
+    return text if found is None else found[1]
 
 
 UNSUSPECTED = Suspicion()
@@ -91,8 +122,7 @@ def _encode(partition: Partition) -> str:
 @lru_cache(maxsize=4096)
 def _parse(text: str) -> Partition:
     try:
-        found = _SUSPECTED.fullmatch(text)
-        queue, task, tags, keys, *flow = msgspec.json.decode(text if found is None else found[1])
+        queue, task, tags, keys, *flow = msgspec.json.decode(_base(text))
         return Partition(
             queue=queue, task=task, tags=tuple(tags), keys=tuple(keys), flow=flow[0] if flow else ""
         )

@@ -12,7 +12,7 @@ from msgspec import UNSET, UnsetType
 from perdure.errors import PerdureError
 from perdure.model.event import NewEvent, Parent, StoredEvent
 from perdure.model.failure import Failure
-from perdure.model.ids import RunId
+from perdure.model.ids import JobId, RunId, WorkerId
 from perdure.model.job import PRIORITY_DEFAULT, Claim, NewJob
 from perdure.model.outcome import Retried
 from perdure.model.settings import NO_SETTINGS, RunSettings
@@ -412,6 +412,18 @@ class RunCommit(Value):
     stop_clock: bool | None = None
     """True: stop the clock of the run's timeout. False: let it continue."""
     priorities: Priorities | None = None
+    worker: WorkerId | None = None
+    """The worker whose outcomes it settles, if the run's jobs stay with one."""
+    sticky: timedelta | None = None
+    """How long its jobs wait for that worker, or for the last one; None: for none."""
+
+    @property
+    def queued_jobs(self) -> list[JobId]:
+        """The jobs that it inserts, continues or retries."""
+        settled = (
+            each.claim.id for each in self.settlements if not isinstance(each.job_outcome, Finishes)
+        )
+        return [*settled, *(job.id for job in self.jobs)]
 
 
 class CommitState(StrEnum):

@@ -175,6 +175,8 @@ class PollResult(Value):
     """When the first lease expires unless it is renewed."""
     next_deadline_at: datetime | None
     """The first deadline of an unclaimed job."""
+    next_sticky_at: datetime | None = None
+    """Until when the first job waits for its worker; it may be released before."""
     next_wait_at: datetime | None = None
     """When the next wait of a run is due."""
     next_tick_at: datetime | None = None

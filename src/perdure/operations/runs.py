@@ -129,7 +129,8 @@ class Runs(Group):
         a run has it already, finished or not: ``"fail"`` raises ``RunExists``, ``"use_existing"``
         returns that run, ``"replace"`` cancels it and takes its place. ``options`` are
         ``priority``, ``delay`` or ``run_at``, ``queue``, ``tags``, ``timeout`` or ``deadline``,
-        ``timeout_counts_waiting``, ``max_attempts`` and ``max_running``.
+        ``timeout_counts_waiting``, ``max_attempts``, ``max_running`` and
+        ``sticky``.
         """
         meant = check.optional(check.mapping, options, "options", "options to values")
         return self._submit(prepare_submission(self._backend, flow, input, id, on_conflict, meant))

@@ -70,6 +70,7 @@ RUN_OPTIONS = (
     "timeout_counts_waiting",
     "max_attempts",
     "max_running",
+    "sticky",
 )
 """Options of runs that a schedule may set: none that names one moment."""
 UNIQUE_LENGTH = 12

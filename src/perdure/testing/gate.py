@@ -38,7 +38,7 @@ from perdure.tasks.task import Task
 from perdure.testing.fakes import CallRecorder
 from perdure.worker.due_work import DueSchedules, DueWaits, DueWork
 from perdure.worker.grants import Grant
-from perdure.worker.janitor import BATCH, promote_jobs
+from perdure.worker.janitor import BATCH, promote_jobs, release_jobs
 from perdure.worker.resources import Lifespan
 from perdure.worker.secrets import Provider
 from perdure.worker.worker import Worker
@@ -248,6 +248,7 @@ class KitWorker:
         poll = await self._poll()
         moments = (
             poll.next_due_at,
+            poll.next_sticky_at,
             poll.next_deadline_at,
             poll.next_wait_at,
             poll.next_tick_at,
@@ -280,6 +281,11 @@ class KitWorker:
             return False
         if _is_due(poll.next_deadline_at, poll):
             await self._stores.store.maintenance.expire_deadlines(DEFAULT_NAMESPACE, BATCH)
+            self._changed.set()
+            return False
+        if poll.next_sticky_at is not None and await release_jobs(
+            self._stores.store, DEFAULT_NAMESPACE
+        ):
             self._changed.set()
             return False
         due = [work for work in self._due_work if _is_due(work.due_at(poll), poll)]

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from perdure import clock
 from perdure.model.ids import WorkerId
 from perdure.model.job import Claimed
-from perdure.model.partition import Partition, suspicion_in
+from perdure.model.partition import Partition, is_sticky, suspicion_in, worker_suffix
 from perdure.model.worker import WorkerSettings, can_run
 from perdure.store.admission import custom_limits, governing_rules, holds_place
 from perdure.store.contract import ClaimRequest, PartitionClaim, Store
@@ -54,7 +54,8 @@ class KnownPartitions:
     Suspects are apart: they are claimed only while the worker has few other jobs.
     """
 
-    def __init__(self, code: TaskCode, settings: WorkerSettings) -> None:
+    def __init__(self, code: TaskCode, settings: WorkerSettings, worker: WorkerId) -> None:
+        self._own_suffix = worker_suffix(worker)
         self._code = code
         self._settings = settings
         self._requests: dict[str, PartitionClaim] = {}
@@ -162,15 +163,21 @@ class KnownPartitions:
             self._suspects[text].retry_at = 0.0
             return True
         request = self._request_for(Partition.parse(text))
-        if request is None:
+        if request is None or self.is_of_another(text):
             return False
-        if suspicion_in(text).crashes:
+        if text != request.partition:
             if (room := self.room_of(request)) is not None:
                 self._rooms[text] = room
-            self._suspects[text] = Suspects(replace(request, partition=text))
+            request = replace(request, partition=text)
+        if suspicion_in(text).crashes:
+            self._suspects[text] = Suspects(request)
         else:
             self._requests[text] = request
         return True
+
+    def is_of_another(self, text: str) -> bool:
+        """Whether only another worker claims from this stored key."""
+        return is_sticky(text) and not text.endswith("]" + self._own_suffix)
 
     def _request_for(self, partition: Partition) -> PartitionClaim | None:
         """How to claim from a partition, if this worker can run its jobs."""

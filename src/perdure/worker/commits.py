@@ -100,7 +100,7 @@ class Commits:
         self._store = store
         self._runner = runner
         graphs = Graphs(flow.graph for flow in runner.code.flows.values())
-        self.runs = RunEngine(store, graphs, runner.codec)
+        self.runs = RunEngine(store, graphs, runner.codec, runner.worker_id)
         self._run_commits = RunCommits(self.runs, runner)
         settings, now = runner.settings, timedelta(0)
         hidden: list[type] = []

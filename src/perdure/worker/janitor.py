@@ -1,8 +1,8 @@
 """Maintenance, by one leading worker per namespace: take over expired leases, expire, prune.
 
 The store decides how a job that is taken over continues: ``store.lifecycle`` has the transitions,
-``take_over_expired`` of each backend the statement. Promoting due jobs is here too, because it is
-the same loop, but every worker does it.
+``take_over_expired`` of each backend the statement. Promoting due jobs and releasing sticky ones
+are here too, because they are the same loop, but every worker does them.
 """
 
 from __future__ import annotations
@@ -154,6 +154,16 @@ async def promote_jobs(store: Store, namespace: str) -> bool:
     while promoted := await store.maintenance.promote_due(namespace, BATCH):
         is_any = True
         if promoted < BATCH:
+            break
+    return is_any
+
+
+async def release_jobs(store: Store, namespace: str) -> bool:
+    """Let any worker claim the jobs that need not wait for theirs; True if there were any."""
+    is_any = False
+    while released := await store.maintenance.release_sticky(namespace, BATCH):
+        is_any = True
+        if released < BATCH:
             break
     return is_any
 

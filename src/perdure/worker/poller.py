@@ -18,7 +18,7 @@ from perdure.model.worker import PollResult, WorkerSettings
 from perdure.store.contract import POLL_PARTITIONS_MAX, Store
 from perdure.worker.claims import KnownPartitions
 from perdure.worker.due_work import DueWork
-from perdure.worker.janitor import Janitor, is_due, promote_jobs
+from perdure.worker.janitor import Janitor, is_due, promote_jobs, release_jobs
 from perdure.worker.lease_renewal import RENEWALS_PER_LEASE, set_within
 from perdure.worker.live import LiveEvents
 
@@ -57,6 +57,8 @@ class Poller:
         self._hinted = asyncio.Event()
         self._is_stopping = False
         self._maintenance: asyncio.Task[None] | None = None
+        self._release_at = clock.monotonic()
+        """When to check whether the workers that jobs wait for are gone."""
         self._page = ""
         """Where the next poll continues, if the last one did not see all partitions."""
 
@@ -72,7 +74,8 @@ class Poller:
 
     def has_due(self, poll: PollResult) -> bool:
         """Whether something is due that this worker may do, and does not back off from."""
-        return is_due(poll.next_due_at, poll.now) or any(
+        is_ready = is_due(poll.next_due_at, poll.now) or is_due(poll.next_sticky_at, poll.now)
+        return is_ready or any(
             is_due(work.due_at(poll), poll.now) and not work.backing_off_count
             for work in self._due_work
         )
@@ -116,6 +119,8 @@ class Poller:
             self._store, self._settings.namespace
         ):
             self._hinted.set()  # the next poll shows what was promoted
+        if poll.next_sticky_at is not None:
+            await self._release(poll.next_sticky_at, poll.now)
         for work in self._due_work:
             if is_due(work.due_at(poll), poll.now):
                 work.process(self.wake)
@@ -136,6 +141,13 @@ class Poller:
             self._maintenance = asyncio.create_task(self._maintain(poll))
         return 0.0 if self._page else self._until_next(poll, wait)
 
+    async def _release(self, due_at: datetime, now: datetime) -> None:
+        if due_at > now and self._release_at > clock.monotonic():
+            return
+        self._release_at = clock.monotonic() + MAINTENANCE_SECONDS
+        if await release_jobs(self._store, self._settings.namespace):
+            self._hinted.set()
+
     async def _maintain(self, poll: PollResult) -> None:
         if not await self._janitor.process(poll):
             self.wake()  # more to prune
@@ -144,10 +156,13 @@ class Poller:
         """The seconds until something is due, and ``wait`` at most."""
         moments: list[tuple[datetime | None, float]] = [
             (poll.next_due_at, 0.0),
+            (poll.next_sticky_at, 0.0),
             *((work.due_at(poll), work.pause_seconds) for work in self._due_work),
             (poll.next_lease_end_at, MAINTENANCE_SECONDS),
             (poll.next_deadline_at, MAINTENANCE_SECONDS),
         ]
+        if poll.next_sticky_at is not None:
+            wait = min(wait, MAINTENANCE_SECONDS)  # no hint tells that a worker was killed
         for due_at, least in moments:
             if due_at is not None:
                 wait = min(wait, max(least, (due_at - poll.now).total_seconds()))

@@ -109,7 +109,7 @@ class JobRunner:
         threads = Threads("perdure task")
         self.executors = Executors(Processes(threads), threads)
         self.progress = ProgressWriter(store, events)
-        self.partitions = KnownPartitions(code, settings)
+        self.partitions = KnownPartitions(code, settings, info.id)
         self.claims = Claims(store, self)
         self.limiters = self.partitions.limiters = Limiters(settings.lease, self.claims)
         self.commits = Commits(store, self)

@@ -28,7 +28,7 @@ from perdure.worker.isolation import (
     exit_process,
     kill_process_in,
 )
-from perdure.worker.janitor import Janitor, take_over_former
+from perdure.worker.janitor import Janitor, release_jobs, take_over_former
 from perdure.worker.lease_renewal import LeaseRenewer
 from perdure.worker.live import LiveEvents
 from perdure.worker.poller import Poller
@@ -223,6 +223,7 @@ class Service:
                 counts, info = self._events.task_counts, self._info
                 await self._store.maintenance.register_worker(info, counts)
                 await self._store.maintenance.remove_worker(info.id, info.incarnation)
+                await release_jobs(self._store, info.namespace)
         except Exception:
             _log.warning("removing the worker row failed; it will be pruned later")
         self._events.emit(WorkerStopped(worker=self._info.id))
@@ -234,8 +235,11 @@ class Service:
                 if not hint.names:
                     self._poller.wake()
                     runner.claims.look()
-                elif runner.partitions.note(hint.names):
-                    runner.claims.look()
+                else:
+                    if runner.partitions.note(hint.names):
+                        runner.claims.look()
+                    if any(map(runner.partitions.is_of_another, hint.names)):
+                        self._poller.wake()  # to learn until when
             case HintType.SCHEDULED | HintType.DUE:
                 self._poller.wake()
             case HintType.SUBSCRIBED:

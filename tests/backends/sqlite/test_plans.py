@@ -101,6 +101,13 @@ def test_no_statement_scans_a_table(connection):
                 "(namespace=? AND disabled_at<?)"
             ],
         ),
+        (
+            "released_jobs",
+            [
+                "SEARCH job USING INDEX perdure_jobs_sticky (namespace=? AND sticky_until>?)",
+                "SEARCH owner USING INDEX sqlite_autoindex_perdure_workers_1 (id=?) LEFT-JOIN",
+            ],
+        ),
         ("due_waits", ["SEARCH wait USING INDEX perdure_waits_due (namespace=? AND due_at<?)"]),
     ],
 )
@@ -118,6 +125,7 @@ def test_a_survey_looks_at_the_first_entry_of_each_index(connection):
         ["perdure_jobs_scheduled (namespace=?)"],
         ["perdure_jobs_claimed (namespace=? AND lease_until>?)"],
         ["perdure_jobs_deadline (namespace=? AND deadline_at>?)"],
+        ["perdure_jobs_sticky (namespace=? AND sticky_until>?)"],
     ]
     assert [step for step in steps if "perdure_waits" in step] == [
         "SEARCH perdure_waits USING INDEX perdure_waits_due (namespace=? AND due_at>?)"

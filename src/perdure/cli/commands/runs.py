@@ -113,6 +113,7 @@ RUN_OPTIONS = (
     ),
     click.Option(["--max-attempts"], type=int, metavar="N", help="Attempts that may fail"),
     click.Option(["--max-running"], type=int, metavar="N", help="Runs of the flow at once"),
+    click.Option(["--sticky"], metavar="30s", help="Nodes wait this long for the last worker"),
 )
 
 

@@ -261,6 +261,7 @@ def _settings(settings: RunSettings) -> _Data:
         "max_running": {"count": settings.max_running, "key": settings.running_key}
         if settings.running_key
         else settings.max_running,
+        "sticky": None if settings.sticky_ms is None else ms_text(settings.sticky_ms),
     }
     return {name: value for name, value in given.items() if value is not None}
 

@@ -119,6 +119,7 @@ FLOW_KEYS: Final[Mapping[str, Fragment]] = {
         },
         "How many of its runs at once, by a key: a template over the input.",
     ),
+    "sticky": described(DURATION, "Default of its runs: how long nodes wait for the last worker."),
     "gathers": described(FLAG, "The result is an object by last node, even if there is only one."),
 }
 _COMMON_KEYS: Final[Mapping[str, Fragment]] = {

@@ -154,6 +154,11 @@ CUSTOM_LIMIT = declare(
     "explain.custom_limit",
     "a worker claims it once the limiter of {limit!r} grants a place[; it waits since {since}]",
 )
+STICKY = declare(
+    "explain.sticky",
+    "task {task!r}[ ({purpose})] waits for worker {worker}, which executed the last node, "
+    "until {until}; any other live worker may take it then",
+)
 SUSPECTED = declare(
     "explain.suspected",
     "task {task!r}[ ({purpose})] is suspected of crashing its worker ({crashes:crash|crashes}, "
@@ -293,7 +298,7 @@ def _count(name: str, sentence: str, *codes: Code) -> tuple[Code, frozenset[str]
 _COUNTS = (
     _count("running", "{count:job is|jobs are} running", RUNNING, STOPPING),
     _count("lost", "{count:job has|jobs have} an expired lease", LEASE_EXPIRED, ABANDONED),
-    _count("queued", "{count:job waits|jobs wait} for a worker with a free slot", QUEUED),
+    _count("queued", "{count:job waits|jobs wait} for a worker with a free slot", QUEUED, STICKY),
     _count("scheduled", "{count:job is|jobs are} scheduled", SCHEDULED),
     _count("retrying", "{count:job waits|jobs wait} for a retry", RETRY),
     _count("timers", "{count:timer is|timers are} set", TIMER, TIMER_UNSERVED),
@@ -528,7 +533,15 @@ def _unclaimed(
             "seen_at": {each.info.id: each.seen_at for each in able[:WORKERS_MAX]},
             **_task(job),
         }
-        if job.suspicion.crashes:
+        if job.sticky_worker is not None:
+            yield STICKY.finding(
+                key,
+                severity=Severity.OK,
+                worker=job.sticky_worker,
+                until=job.sticky_until,
+                **_task(job),
+            )
+        elif job.suspicion.crashes:
             yield SUSPECTED.finding(
                 key,
                 severity=Severity.OK,

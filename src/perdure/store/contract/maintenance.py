@@ -30,7 +30,8 @@ class MaintenanceStore(Protocol):
         - Names the partitions of this namespace with waiting jobs, in string order, those after
           ``after_partition``, at most ``POLL_PARTITIONS_MAX`` of them.
         - The times due are those of this namespace; a wait's counts as ``next_wait_at``, a
-          schedule's as ``next_tick_at``.
+          schedule's as ``next_tick_at``, that of a job that waits for one worker as
+          ``next_sticky_at``.
         - Names the paused queues of this namespace.
         - Tells whether somebody subscribes to its live events (see ``live.subscribe``).
         - Tells the last heartbeat of its workers, which shows a clock that was set back.
@@ -46,6 +47,14 @@ class MaintenanceStore(Protocol):
     @abstractmethod
     async def promote_due(self, namespace: str, limit: int) -> int:
         """Make scheduled jobs whose time has come waiting, earliest first."""
+
+    @abstractmethod
+    async def release_sticky(self, namespace: str, limit: int) -> int:
+        """Let any worker claim jobs that have waited for one worker for long enough.
+
+        - Those whose time has come, or whose worker has been removed or sends no heartbeats, or
+          whose time may be wrong, because the clock was set back.
+        """
 
     @abstractmethod
     async def take_over_expired(self, namespace: str, limit: int) -> list[TakenOver]:

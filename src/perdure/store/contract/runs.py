@@ -91,6 +91,9 @@ class RunStore(Protocol):
         - A snapshot replaces the stored one.
         - REFUSED, with ``InvalidInput`` and nothing written, when a job has a time that some
           backend could not read back.
+        - ``sticky``: the jobs that it inserts, continues or retries wait for ``worker``, or else
+          for the last worker of the run's commits, from when they are ready; but not if that worker
+          is not live, and suspects not at all. ``release_sticky`` ends it.
         - A commit retried with its token after a lost response counts once.
         - Answers the lowest rank that waits in ``partitions``, as of this write.
         """

@@ -54,6 +54,7 @@ class RunRow(TransferRow, tag="run"):
     place_limit: int | None = None
     rank: float | None = None
     settings: bytes | None = None
+    sticky_worker: str | None = None
 
 
 class EventRow(TransferRow, tag="event"):
@@ -123,6 +124,7 @@ class JobRow(TransferRow, tag="job"):
     output: bytes | None = None
     sticky_until: datetime | None = None
     disabled_at: datetime | None = None
+    sticky_worker: str | None = None
 
 
 class FailureRow(TransferRow, tag="failure"):

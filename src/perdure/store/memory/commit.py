@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from msgspec.structs import replace
 
@@ -23,11 +23,12 @@ from perdure.model.run import (
     RunCommit,
     WaitType,
 )
+from perdure.model.times import nearest_duration
 from perdure.store.admission import rank_of
 from perdure.store.contract.refusals import refused
 from perdure.store.memory.jobs import fresh, settle
 from perdure.store.memory.places import start_next, takes_place
-from perdure.store.memory.records import StoredJob, StoredRun
+from perdure.store.memory.records import NOT_STICKY, StoredJob, StoredRun
 from perdure.store.memory.submit import add_events, begin, make_due, remove_job, wake_parent
 from perdure.store.memory.transaction import Transaction
 
@@ -143,6 +144,8 @@ def _write(transaction: Transaction, run: StoredRun, commit: RunCommit) -> None:
                 settle(transaction, Settlement(claim=settlement.claim, outcome=outcome))
 
     begin(transaction, run.place, commit.jobs, commit.waits, commit.children)
+    if commit.sticky is not None:
+        _stick(transaction, records.runs[run.place], commit, nearest_duration(commit.sticky))
     transaction.hints.stepped(run.id, is_moved=True)
 
 
@@ -160,6 +163,26 @@ def _continue(transaction: Transaction, job: StoredJob, following: NewJob) -> No
     )
     transaction.save(started)
     transaction.hint_at_room(job)
+
+
+def _stick(transaction: Transaction, run: StoredRun, commit: RunCommit, sticky: timedelta) -> None:
+    """Let the run's jobs wait for its last worker, if that one is live."""
+    records, state = transaction.state.records, transaction.state
+    if commit.worker is not None and commit.worker != run.sticky_worker:
+        after = replace(run, sticky_worker=commit.worker)
+        transaction.put(records.put_run, run.place, run, after)
+        run = after
+    worker = None if run.sticky_worker is None else state.workers.get(run.sticky_worker)
+    is_live = worker is not None and worker.is_live(transaction.now)
+    for id in commit.queued_jobs:
+        job = state.jobs[id]
+        if is_live and job.suspicion == UNSUSPECTED:
+            until = job.ready_at + sticky
+            stuck = replace(job, sticky_worker=run.sticky_worker, sticky_until=until)
+        else:
+            stuck = replace(job, **NOT_STICKY)
+        transaction.save(stuck)
+        transaction.hint_if_queued(stuck)
 
 
 def _give_up_jobs(
@@ -217,7 +240,7 @@ def _change_partitions(transaction: Transaction, run: StoredRun, version: str) -
     for id in state.of_run.ids(run.place):
         job = state.jobs[id]
         partition = replace(job.partition, flow=f"{run.flow}@{version}")
-        moved = replace(job, partition=partition, suspicion=UNSUSPECTED)
+        moved = replace(job, partition=partition, suspicion=UNSUSPECTED, **NOT_STICKY)
         transaction.save(moved)
         transaction.hint_if_queued(moved)
 

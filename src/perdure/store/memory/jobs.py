@@ -37,7 +37,7 @@ from perdure.store.contract import ClaimRequest, JobStore
 from perdure.store.contract.refusals import deadline_passed
 from perdure.store.failures import replaced_by
 from perdure.store.lifecycle import Transition, after_settling
-from perdure.store.memory.records import StoredJob
+from perdure.store.memory.records import NOT_STICKY, StoredJob
 from perdure.store.memory.state import LimitRecord
 from perdure.store.memory.transaction import Session, Transaction
 from perdure.store.outcomes import Delayed, Written, written_by
@@ -346,6 +346,7 @@ def _effects(
         changes |= {
             "partition": Partition.parse(written.partition_key),
             "suspicion": suspicion_in(written.partition_key),
+            **NOT_STICKY,
         }
     if written.delayed is not None:
         changes |= {

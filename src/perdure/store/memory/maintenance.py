@@ -23,7 +23,7 @@ from perdure.store.contract import POLL_PARTITIONS_MAX, MaintenanceStore
 from perdure.store.failures import deadline_expired, lease_expired, worker_restarted
 from perdure.store.lifecycle import Transition, after_take_over
 from perdure.store.memory.jobs import bound_limits
-from perdure.store.memory.records import Place, StoredJob
+from perdure.store.memory.records import NOT_STICKY, Place, StoredJob
 from perdure.store.memory.state import MaintenanceLease, MemoryState, StoredWorker
 from perdure.store.memory.submit import forget_steps, make_due, remove_tree
 from perdure.store.memory.transaction import Session, Transaction
@@ -47,6 +47,7 @@ class MemoryMaintenance(MaintenanceStore):
                 next_due_at=state.scheduled.first(namespace),
                 next_lease_end_at=state.claimed.first(namespace),
                 next_deadline_at=state.deadlines.first(namespace),
+                next_sticky_at=state.sticky.first(namespace),
                 next_wait_at=state.records.due.first(namespace),
                 next_tick_at=state.schedules.due.first(namespace),
                 paused=tuple(sorted(name for place, name in state.paused if place == namespace)),
@@ -85,6 +86,17 @@ class MemoryMaintenance(MaintenanceStore):
                 job = transaction.state.jobs[id]
                 transaction.move(job, Transition.PROMOTE, Status.WAITING)
             return len(due)
+
+    async def release_sticky(self, namespace: str, limit: int) -> int:
+        with self._session.transaction() as transaction:
+            state = transaction.state
+            found = (state.jobs[id] for id in state.sticky.ids(namespace))
+            over = list(islice((job for job in found if _is_released(transaction, job)), limit))
+            for job in over:
+                released = replace(job, **NOT_STICKY)
+                transaction.save(released)
+                transaction.hint_if_queued(released)
+            return len(over)
 
     async def take_over_expired(self, namespace: str, limit: int) -> list[TakenOver]:
         with self._session.transaction() as transaction:
@@ -276,6 +288,18 @@ def _keep_counts(state: MemoryState, worker: StoredWorker) -> None:
     state.past_counts[worker.info.namespace] = counted_since(counts_of([*past, *counted]), ())
 
 
+def _is_released(transaction: Transaction, job: StoredJob) -> bool:
+    assert job.sticky_worker is not None
+    assert job.sticky_until is not None
+    worker, now = transaction.state.workers.get(job.sticky_worker), transaction.now
+    return (
+        job.sticky_until <= now
+        or job.ready_at > now  # the clock was set back since
+        or worker is None
+        or not worker.is_live(now)
+    )
+
+
 def _take_over(transaction: Transaction, job: StoredJob, failure: Failure) -> TakenOver:
     after, key = after_take_over(job.status, job.partition_key, was_alone=job.was_claimed_alone)
     transaction.move(
@@ -284,6 +308,7 @@ def _take_over(transaction: Transaction, job: StoredJob, failure: Failure) -> Ta
         after,
         crashes=job.crashes + 1,
         suspicion=suspicion_in(key),
+        **NOT_STICKY,
         epoch=job.epoch + 1,
         history=transaction.failed(job, failure),
     )

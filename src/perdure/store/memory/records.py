@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime, timedelta
+from types import MappingProxyType
 
 from perdure.model.event import Parent, StoredEvent
 from perdure.model.failure import Failure
@@ -18,7 +20,13 @@ from perdure.model.job import (
     Progress,
     Status,
 )
-from perdure.model.partition import UNSUSPECTED, Partition, Suspicion, with_suspicion
+from perdure.model.partition import (
+    UNSUSPECTED,
+    Partition,
+    Suspicion,
+    with_suspicion,
+    with_worker,
+)
 from perdure.model.run import ENDED, Run, RunStatus, Snapshot, Wait, WaitType
 from perdure.model.settings import NO_SETTINGS, RunSettings
 from perdure.model.value import Value
@@ -26,6 +34,8 @@ from perdure.model.value import Value
 ENDED_BADLY = frozenset({Status.FAILED, Status.DEAD, Status.CANCELLED})
 
 NO_PROGRESS = Progress(percent=0)
+
+NOT_STICKY: Mapping[str, None] = MappingProxyType({"sticky_worker": None, "sticky_until": None})
 
 
 class StoredJob(Value):
@@ -60,6 +70,9 @@ class StoredJob(Value):
     """The limits it counts under while claimed."""
     avoid_worker: WorkerId | None = None
     avoid_until: datetime | None = None
+    sticky_worker: WorkerId | None = None
+    """The only worker that may claim it until ``sticky_until``."""
+    sticky_until: datetime | None = None
     started_at: datetime | None = None
     finished_at: datetime | None = None
     disabled_at: datetime | None = None
@@ -71,6 +84,8 @@ class StoredJob(Value):
 
     @property
     def partition_key(self) -> str:
+        if self.sticky_worker is not None:
+            return with_worker(self.partition.text, self.sticky_worker)
         return with_suspicion(self.partition.text, self.suspicion)
 
     @property
@@ -135,6 +150,8 @@ class StoredJob(Value):
             started_at=self.started_at,
             finished_at=self.finished_at,
             lease_until=self.lease_until,
+            sticky_worker=self.sticky_worker,
+            sticky_until=self.sticky_until,
             input=self.input if with_values else None,
             output=self.output if with_values else None,
             node=self.node,
@@ -184,6 +201,8 @@ class StoredRun(Value):
     place_limit: int | None = None
     rank: float | None = None
     settings: RunSettings = NO_SETTINGS
+    sticky_worker: WorkerId | None = None
+    """The worker that executed its last node, if its nodes stay with one."""
 
     @property
     def place(self) -> Place:

@@ -17,6 +17,7 @@ from perdure.model.ids import JobId, RunId, WorkerId
 from perdure.model.job import CLAIMED, FINISHED, QueueInfo, Status
 from perdure.model.run import RunStatus, StoredStep, WaitType
 from perdure.model.schedule import Schedule
+from perdure.model.times import nearest_duration
 from perdure.model.worker import CountRow, TaskCounts, WorkerInfo
 from perdure.store.memory.records import (
     Place,
@@ -407,6 +408,9 @@ class StoredWorker:
     counts_before: Sequence[TaskCounts] = ()
     """What of ``counts`` counts elsewhere."""
 
+    def is_live(self, now: datetime) -> bool:
+        return now - self.seen_at <= nearest_duration(self.info.lease)
+
 
 @dataclass(frozen=True, slots=True)
 class MaintenanceLease:
@@ -441,6 +445,7 @@ class MemoryState:
         self.by_id: JobIndex = Index(lambda job: (ALL,), lambda job: job.id)
         self.waiting: JobIndex = Index(_waiting_in, lambda job: job.rank)
         self.scheduled: JobIndex = Index(_when(Status.SCHEDULED), lambda job: job.ready_at)
+        self.sticky: JobIndex = Index(_sticky_in, lambda job: job.sticky_until)
         self.claimed: JobIndex = Index(_when(*CLAIMED), lambda job: job.lease_until)
         self.deadlines: JobIndex = Index(_expiring, lambda job: job.deadline_at)
         self.finished: JobIndex = Index(_finished_as, lambda job: job.finished_at)
@@ -456,6 +461,7 @@ class MemoryState:
         self._only_in: tuple[tuple[JobIndex, frozenset[Status]], ...] = (
             (self.waiting, frozenset({Status.WAITING})),
             (self.scheduled, frozenset({Status.SCHEDULED})),
+            (self.sticky, frozenset({Status.WAITING})),
             (self.claimed, CLAIMED),
             (self.by_worker, CLAIMED),
             (self.under_limit, CLAIMED),
@@ -519,6 +525,11 @@ def _when(*statuses: Status) -> Callable[[StoredJob], Groups]:
 
 def _waiting_in(job: StoredJob) -> Groups:
     return ((job.namespace, job.partition_key),) if job.status is Status.WAITING else _NONE
+
+
+def _sticky_in(job: StoredJob) -> Groups:
+    is_sticky = job.sticky_until is not None and job.status is Status.WAITING
+    return (job.namespace,) if is_sticky else _NONE
 
 
 def _expiring(job: StoredJob) -> Groups:

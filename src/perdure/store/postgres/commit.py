@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from perdure.model.check import reachable
 from perdure.model.ids import RunId
 from perdure.model.job import CLAIMED, Claim, NewJob, Status
-from perdure.model.partition import Partition
+from perdure.model.partition import Partition, worker_suffix
 from perdure.model.run import (
     CommitAnswer,
     CommitResult,
@@ -22,6 +22,7 @@ from perdure.model.run import (
     Retries,
     RunCommit,
 )
+from perdure.model.times import nearest_duration
 from perdure.store.contract.refusals import refused
 from perdure.store.hints import WriteHints, note_queued
 from perdure.store.postgres.connection import Connection, Record, Transacting
@@ -179,6 +180,7 @@ def _has_effects(commit: RunCommit) -> bool:
         or commit.is_started is not None
         or commit.place is not None
         or commit.stop_clock is not None
+        or commit.sticky is not None
         or _takes_jobs(commit)
     )
 
@@ -404,6 +406,21 @@ async def _write_effects(
             for key, priority in given.jobs
         ]
         await fetch("rank_jobs", *_columns(jobs, 5))
+
+    sticky = [commit for commit in commits if commit.sticky is not None]
+    if sticky:
+        last = [commit.worker for commit in sticky]
+        found = await fetch("remember_workers", now, *_places(sticky), last)
+        workers = {(namespace, run): worker for namespace, run, worker in found}
+        stuck = []
+        for commit in sticky:
+            worker = workers.get((commit.namespace, commit.run))
+            suffix = worker_suffix(worker)
+            assert commit.sticky is not None
+            span = nearest_duration(commit.sticky)
+            stuck += [(id, suffix, worker, span) for id in commit.queued_jobs]
+        for status, partition in await fetch("stick_jobs", *_columns(sorted(stuck), 4)):
+            hints.queued(status, partition)
 
     migrated = [commit for commit in commits if commit.version is not None]
     if migrated:

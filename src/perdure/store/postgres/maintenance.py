@@ -59,11 +59,12 @@ class PostgresMaintenance(MaintenanceStore):
             next_due_at=row[2],
             next_lease_end_at=row[3],
             next_deadline_at=row[4],
-            next_wait_at=row[5],
-            next_tick_at=row[6],
-            paused=tuple(row[7]),
-            last_seen_at=row[8],
-            has_subscribers=row[9],
+            next_sticky_at=row[5],
+            next_wait_at=row[6],
+            next_tick_at=row[7],
+            paused=tuple(row[8]),
+            last_seen_at=row[9],
+            has_subscribers=row[10],
         )
 
     async def acquire_lease(self, duty: str, worker: WorkerId, lease: timedelta) -> bool:
@@ -77,6 +78,14 @@ class PostgresMaintenance(MaintenanceStore):
         moves = WriteHints()
         for id, partition in rows:
             moves.moved(id, Status.WAITING, partition)
+        self._session.publish(*moves.hints())
+        return len(rows)
+
+    async def release_sticky(self, namespace: str, limit: int) -> int:
+        rows = await self._session.fetch("release_sticky", self._session.moment(), namespace, limit)
+        moves = WriteHints()
+        for (partition,) in rows:
+            moves.queued(Status.WAITING, partition)
         self._session.publish(*moves.hints())
         return len(rows)
 

@@ -17,7 +17,7 @@ from perdure.model.event import Parent
 from perdure.model.failure import Failure
 from perdure.model.ids import RunId, WorkerId
 from perdure.model.job import FailedAttempt, Job, JobState, NodeRef, Progress, QueueInfo, Status
-from perdure.model.partition import Partition, suspicion_in
+from perdure.model.partition import Partition, is_sticky, suspicion_in
 from perdure.model.run import Run, RunStatus, Wait, WaitType
 from perdure.model.schedule import Schedule, UnreadableSchedule, decode_schedule
 from perdure.model.settings import decode_settings
@@ -59,6 +59,8 @@ JOB_COLUMNS = (
     "run_id",
     "node_key",
     "snoozes",
+    "sticky_worker",
+    "sticky_until",
 )
 """The columns of a job for readers; input and output follow where requested."""
 
@@ -111,8 +113,10 @@ def job_from(row: Row, moment: Moment) -> Job:
         lease_until=None if row[21] is None else moment(row[21]),
         node=node_from(row[22], row[23]),
         snoozes=row[24],
-        input=row[25] if has_values else None,
-        output=row[26] if has_values else None,
+        sticky_worker=WorkerId(row[25]) if is_sticky(row[2]) else None,
+        sticky_until=moment(row[26]) if is_sticky(row[2]) else None,
+        input=row[27] if has_values else None,
+        output=row[28] if has_values else None,
     )
 
 

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
-from perdure.model.ids import RUN_TIMEOUT, JobId
+from perdure.model.ids import RUN_TIMEOUT, JobId, WorkerId
 from perdure.model.job import CLAIMED, NewJob, Status
 from perdure.model.outcome import Settlement
-from perdure.model.partition import Partition
+from perdure.model.partition import Partition, is_sticky, with_worker
 from perdure.model.run import (
     ENDED,
     CommitAnswer,
@@ -32,6 +32,7 @@ from perdure.store.sqlite.rows import (
     SqliteRunRow,
     as_json,
     deadline_of,
+    micros_in,
 )
 from perdure.store.sqlite.submit import (
     child_ended,
@@ -176,6 +177,8 @@ def _write(
 
     if commit.jobs:
         insert_jobs(transaction, commit.jobs)
+    if commit.sticky is not None:
+        _stick(transaction, commit, run.serial, micros_in(commit.sticky))
     if commit.waits:
         open_waits(transaction, commit.namespace, commit.run, commit.waits)
     if commit.children:
@@ -218,6 +221,28 @@ def _continue(
     _forget(transaction, id, job)
     if is_large:
         transaction.write_rows("insert_large_inputs", [(id, following.input)])
+
+
+def _stick(transaction: Transaction, commit: RunCommit, serial: int, sticky: int) -> None:
+    """Let the run's jobs wait for its last worker, if that one is live."""
+    if commit.worker is not None:
+        transaction.write("remember_worker", serial=serial, worker=commit.worker)
+    found = transaction.rows("sticky_worker", serial=serial, now=transaction.now)
+    worker = WorkerId(found[0][0]) if found else None
+    rows = transaction.rows("jobs_by_id", ids=as_json(commit.queued_jobs))
+    jobs = [SqliteJobRow._make(row) for row in rows]
+    stuck = [job._replace(partition=with_worker(job.partition, worker)) for job in jobs]
+    transaction.write_rows(
+        "stick_jobs",
+        [
+            (job.number, job.partition, worker, job.ready_at + sticky)
+            if is_sticky(job.partition)
+            else (job.number, job.partition, None, None)
+            for job in stuck
+        ],
+    )
+    for job in stuck:
+        transaction.hints.queued(job.status, job.partition)
 
 
 def _forget(transaction: Transaction, id: JobId, job: NodeJobRow) -> None:

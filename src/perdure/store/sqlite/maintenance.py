@@ -10,7 +10,7 @@ import msgspec
 from perdure.model.failure import Failure
 from perdure.model.ids import WorkerId
 from perdure.model.job import Expired, Status, TakenOver
-from perdure.model.partition import Partition
+from perdure.model.partition import Partition, with_worker
 from perdure.model.run import RunStatus, Wait
 from perdure.model.schedule import Schedule, scheduled_flows
 from perdure.model.worker import PollResult, TaskCounts, WorkerInfo, counted_since
@@ -59,6 +59,21 @@ class SqliteMaintenance(MaintenanceStore):
             return len(due)
 
         return await self._session.write(promote)
+
+    async def release_sticky(self, namespace: str, limit: int) -> int:
+        def find(transaction: Transaction) -> list[SqliteJobRow]:
+            return _jobs(transaction, "released_jobs", namespace, limit)
+
+        def release(transaction: Transaction) -> int:
+            jobs = find(transaction)
+            numbers = as_json([job.number for job in jobs])
+            transaction.write("release_jobs", numbers=numbers)
+            for job in jobs:
+                transaction.hints.queued(job.status, with_worker(job.partition, None))
+            return len(jobs)
+
+        # Every worker asks often, and nearly always in vain.
+        return await self._session.write(release) if await self._session.read(find) else 0
 
     async def take_over_expired(self, namespace: str, limit: int) -> list[TakenOver]:
         def take_over(transaction: Transaction) -> list[TakenOver]:
@@ -238,16 +253,17 @@ def _poll(transaction: Transaction, namespace: str, after_partition: str) -> Pol
         partitions_max=POLL_PARTITIONS_MAX,
         now=transaction.now,
     )
-    partitions, due_at, lease_end_at, deadline_at, wait_at, tick_at, *others = row
-    paused, last_seen_at, has_subscribers = others
+    partitions, *times, paused, last_seen_at, has_subscribers = row
+    due_at, lease_end_at, deadline_at, sticky_at, wait_at, tick_at = map(moment_or_none, times)
     return PollResult(
         now=moment(transaction.now),
         partitions=msgspec.json.decode(partitions, type=tuple[str, ...]),
-        next_due_at=moment_or_none(due_at),
-        next_lease_end_at=moment_or_none(lease_end_at),
-        next_deadline_at=moment_or_none(deadline_at),
-        next_wait_at=moment_or_none(wait_at),
-        next_tick_at=moment_or_none(tick_at),
+        next_due_at=due_at,
+        next_lease_end_at=lease_end_at,
+        next_deadline_at=deadline_at,
+        next_sticky_at=sticky_at,
+        next_wait_at=wait_at,
+        next_tick_at=tick_at,
         paused=msgspec.json.decode(paused, type=tuple[str, ...]),
         last_seen_at=moment_or_none(last_seen_at),
         has_subscribers=bool(has_subscribers),

@@ -12,11 +12,13 @@ from msgspec.structs import replace
 from perdure.clock import ManualClock
 from perdure.model.event import Parent, StoredEvent
 from perdure.model.ids import RUN_START, RUN_TIMEOUT, JobId, RunId, WorkerId
-from perdure.model.job import Claim, Status
+from perdure.model.job import Claim, ClaimedJob, JobFilter, Status
+from perdure.model.outcome import Requeued, Retried
+from perdure.model.partition import Partition, with_worker
 from perdure.model.run import CommitResult, CommitState, Priorities, RunStatus, Snapshot
 from perdure.model.settings import RunSettings
 from perdure.store.admission import rank_of
-from perdure.store.contract import Store
+from perdure.store.contract import PartitionClaim, Store
 from perdure.testing.contract.builders import (
     AGING,
     CANCELLED,
@@ -43,6 +45,7 @@ from perdure.testing.contract.builders import (
     WAITING,
     WORKER,
     child_wait,
+    claim,
     claim_new_node,
     claim_node,
     claim_nodes,
@@ -51,6 +54,7 @@ from perdure.testing.contract.builders import (
     continues,
     due_keys,
     event,
+    failure,
     finishes,
     is_still_claimed,
     jobs_by_key,
@@ -59,12 +63,16 @@ from perdure.testing.contract.builders import (
     node_job,
     node_partition,
     read_run,
+    renew,
+    retries,
     run_record,
+    settle,
     status_of,
     step,
     submit,
     timer,
     waits_by_key,
+    worker_info,
 )
 from perdure.testing.contract.handles import THREADS, run_concurrently
 
@@ -837,6 +845,109 @@ class TestSettingsOfRuns:
         assert (await read_run(store)).started_at == clock()
         await commit_next(store, status=QUEUED, is_started=False)
         assert (await read_run(store)).started_at is None
+
+
+STICKY = {"worker": WORKER, "sticky": MINUTE}
+
+
+class TestStickyJobs:
+    async def test_wait_for_the_worker_of_the_run(self, store: Store, clock: ManualClock) -> None:
+        await store.maintenance.register_worker(worker_info())
+        done = await claim_new_node(store)
+        jobs = (node_job("next"), node_job("later", delay=HOUR))
+        await commit_next(store, settlements=(finishes(done),), jobs=jobs, **STICKY)
+
+        found = await jobs_by_key(store)
+        assert {key: (job.sticky_worker, job.sticky_until) for key, job in found.items()} == {
+            "next": (WORKER, clock() + MINUTE),
+            "later": (WORKER, clock() + HOUR + MINUTE),
+        }
+        poll = await store.maintenance.poll(NAMESPACE)
+        assert poll.partitions == (with_worker(NODE_PARTITION.text, WORKER),)
+        assert poll.next_sticky_at == clock() + MINUTE
+        assert Partition.parse(poll.partitions[0]) == NODE_PARTITION
+        assert await claim_nodes(store) == []
+        [job] = await claim_sticky(store)
+        assert job.partition == NODE_PARTITION
+
+    @pytest.mark.parametrize("after", ["another event", "a retry", "a node in place"])
+    async def test_wait_for_the_last_worker(
+        self, store: Store, clock: ManualClock, after: str
+    ) -> None:
+        await store.maintenance.register_worker(worker_info())
+        done = await claim_new_node(store)
+        following = node_job("next")
+        match after:
+            case "another event":  # by a client, as a signal
+                await commit_next(store, settlements=(finishes(done),), **STICKY)
+                await commit_next(store, jobs=(following,), sticky=MINUTE)
+            case "a retry":
+                again = retries(done, Retried(failure=failure()))
+                await commit_next(store, settlements=(again,), **STICKY)
+            case "a node in place":
+                await commit_next(store, settlements=(continues(done, following),), **STICKY)
+                await settle(store, done, Requeued())
+
+        assert await claim_nodes(store) == []
+        assert len(await claim_sticky(store)) == 1
+
+    @pytest.mark.parametrize("state", ["unknown", "removed", "silent"])
+    async def test_wait_for_no_worker_that_is_gone(
+        self, store: Store, clock: ManualClock, state: str
+    ) -> None:
+        if state != "unknown":
+            await store.maintenance.register_worker(worker_info())
+        done = await claim_new_node(store, aging=AGING)
+        await renew(store, done)
+        if state == "removed":
+            await store.maintenance.remove_worker(WORKER)
+        if state == "silent":
+            clock.advance(LEASE + SECOND)
+        await commit_next(store, settlements=(finishes(done),), jobs=(node_job("next"),), **STICKY)
+
+        assert len(await claim_nodes(store)) == 1
+        assert (await store.maintenance.poll(NAMESPACE)).next_sticky_at is None
+
+    async def test_do_not_wait_for_a_worker_that_they_may_have_crashed(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        await store.maintenance.register_worker(worker_info())
+        done = await claim_new_node(store)
+        await commit_next(store, settlements=(finishes(done),), jobs=(node_job("next"),), **STICKY)
+        await claim_sticky(store)
+        clock.advance(LEASE)
+        await store.maintenance.register_worker(worker_info())
+        await store.maintenance.take_over_expired(NAMESPACE, 10)
+
+        [suspect] = (await claim(store, NODE_PARTITION, suspicion=SUSPECTED)).jobs
+        again = retries(suspect.claim, Retried(failure=failure()))
+        await commit_next(store, settlements=(again,), **STICKY)
+        assert len((await claim(store, NODE_PARTITION, suspicion=SUSPECTED)).jobs) == 1
+
+    async def test_are_counted_like_others(self, store: Store) -> None:
+        await store.maintenance.register_worker(worker_info())
+        done = await claim_new_node(store)
+        await commit_next(store, settlements=(finishes(done),), jobs=(node_job("next"),), **STICKY)
+
+        waiting = JobFilter(queue="packing", task="pack_item", status=Status.WAITING)
+        assert await store.queries.count_jobs(waiting) == 1
+        depths = await store.admin.queue_stats(NAMESPACE)
+        assert [(each.queue, each.status, each.count) for each in depths] == [
+            ("packing", Status.WAITING, 1)
+        ]
+
+    async def test_of_a_migrated_run_wait_for_workers_of_its_version(self, store: Store) -> None:
+        await store.maintenance.register_worker(worker_info())
+        done = await claim_new_node(store)
+        await commit_next(store, settlements=(finishes(done),), jobs=(node_job("next"),), **STICKY)
+        await commit_next(store, version="v2")
+        assert len(await claim_nodes(store, node_partition(version="v2"))) == 1
+
+
+async def claim_sticky(store: Store) -> list[ClaimedJob]:
+    partition = with_worker(NODE_PARTITION.text, WORKER)
+    wanted = PartitionClaim(partition=partition, queue=NODE_PARTITION.queue)
+    return (await claim(store, partitions=[wanted])).jobs
 
 
 class TestTheClockOfARun:

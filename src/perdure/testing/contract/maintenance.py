@@ -33,14 +33,19 @@ from perdure.testing.contract.builders import (
     WORKER,
     claim_ids,
     claim_new,
+    claim_new_node,
+    claim_nodes,
     claim_one,
     commit_next,
+    finishes,
     insert,
     insert_in_status,
     insert_many,
     job_record,
+    jobs_by_key,
     new_job,
     new_schedule,
+    node_job,
     read_job,
     read_run,
     settle,
@@ -135,6 +140,41 @@ class TestMaintenancePoll:
 
         assert (poll.next_due_at, poll.next_deadline_at) == (None, None)
         assert poll.next_lease_end_at == clock() + LEASE
+
+
+class TestMaintenanceReleaseSticky:
+    @pytest.mark.parametrize("how", ["time", "removed", "silent", "clock set back"])
+    async def test_lets_anybody_claim_jobs_that_waited_for_one_worker(
+        self, store: Store, clock: ManualClock, how: str
+    ) -> None:
+        await store.maintenance.register_worker(worker_info(lease=HOUR))
+        done = await claim_new_node(store)
+        jobs = (node_job("next"), node_job("other"))
+        await commit_next(
+            store, settlements=(finishes(done),), jobs=jobs, worker=WORKER, sticky=MINUTE
+        )
+        other = worker_info(namespace=OTHER_NAMESPACE, id=OTHER_WORKER)
+        await store.maintenance.register_worker(other)
+        assert await store.maintenance.release_sticky(NAMESPACE, 10) == 0
+
+        match how:
+            case "time":
+                clock.advance(MINUTE)
+            case "removed":
+                await store.maintenance.remove_worker(WORKER)
+            case "silent":
+                await store.maintenance.register_worker(worker_info(lease=SECOND))
+                clock.advance(2 * SECOND)
+            case "clock set back":
+                clock.advance(-HOUR)
+
+        assert await store.maintenance.release_sticky(OTHER_NAMESPACE, 10) == 0
+        assert await store.maintenance.release_sticky(NAMESPACE, 1) == 1
+        assert await store.maintenance.release_sticky(NAMESPACE, 10) == 1
+        found = (await jobs_by_key(store)).values()
+        assert {(job.sticky_worker, job.sticky_until) for job in found} == {(None, None)}
+        assert (await store.maintenance.poll(NAMESPACE)).next_sticky_at is None
+        assert len(await claim_nodes(store)) == 2
 
 
 class TestMaintenanceAcquireLease:

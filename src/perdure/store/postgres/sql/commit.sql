@@ -446,6 +446,34 @@ CROSS JOIN (SELECT coalesce($1::timestamptz, statement_timestamp())) AS moment (
 WHERE runs.id = given.id
   AND runs.namespace = given.namespace;
 
+-- name: remember_workers
+-- The last worker of each run, if it is live. $4: the workers of these commits, or null.
+WITH known AS (
+    UPDATE {schema}.runs
+    SET sticky_worker = coalesce(given.worker, runs.sticky_worker)
+    FROM unnest($2::text[], $3::text[], $4::text[]) AS given (namespace, id, worker)
+    WHERE runs.id = given.id
+      AND runs.namespace = given.namespace
+    RETURNING runs.namespace, runs.id, runs.sticky_worker
+)
+SELECT known.namespace, known.id, workers.id
+FROM known
+JOIN {schema}.workers ON workers.id = known.sticky_worker
+WHERE workers.seen_at + workers.lease >= coalesce($1::timestamptz, statement_timestamp());
+
+-- name: stick_jobs
+-- $2 are the ends of partition keys, empty with a null worker. A suspect waits for no worker.
+UPDATE {schema}.jobs
+SET partition_key = CASE
+        WHEN jobs.partition_key ~ '\]~[0-9]+\.[0-9]+$' THEN jobs.partition_key
+        ELSE rtrim(jobs.partition_key, '~0123456789') || given.suffix
+    END,
+    sticky_worker = given.worker,
+    sticky_until  = CASE WHEN given.worker IS NOT NULL THEN jobs.ready_at + given.sticky END
+FROM unnest($1::text[], $2::text[], $3::text[], $4::interval[]) AS given (id, suffix, worker, sticky)
+WHERE jobs.id = given.id
+RETURNING jobs.status, jobs.partition_key;
+
 -- name: stop_clocks
 -- Of the timeouts of runs; one that is due already is not stopped.
 UPDATE {schema}.waits

@@ -59,6 +59,15 @@ SELECT coalesce($1::timestamptz, statement_timestamp()),
            LIMIT 1
        ),
        (
+           SELECT sticky_until
+           FROM {schema}.jobs
+           WHERE sticky_until IS NOT NULL
+             AND status = 'waiting'
+             AND namespace = $2
+           ORDER BY sticky_until
+           LIMIT 1
+       ),
+       (
            SELECT due_at
            FROM {schema}.waits
            WHERE NOT suspended
@@ -176,6 +185,37 @@ UPDATE {schema}.jobs
 SET status = 'waiting'
 WHERE ctid = ANY (ARRAY (SELECT place FROM due))
 RETURNING id, partition_key;
+
+-- name: release_sticky
+-- A job that is not ready shows that the clock was set back. What is left of the key is that of the
+-- partition, which ends with ].
+WITH released AS MATERIALIZED (
+    SELECT ctid AS place
+    FROM {schema}.jobs
+    WHERE status = 'waiting'
+      AND sticky_until IS NOT NULL
+      AND namespace = $2
+      AND (sticky_until <= coalesce($1::timestamptz, statement_timestamp())
+           OR ready_at > coalesce($1::timestamptz, statement_timestamp())
+           OR NOT EXISTS (
+               SELECT
+               FROM {schema}.workers
+               WHERE workers.id = jobs.sticky_worker
+                 AND seen_at + lease >= coalesce($1::timestamptz, statement_timestamp())
+           ))
+    ORDER BY sticky_until
+    LIMIT $3
+    FOR UPDATE SKIP LOCKED
+)
+UPDATE {schema}.jobs
+SET partition_key = CASE
+        WHEN partition_key LIKE '%]~~%' THEN rtrim(partition_key, '~0123456789')
+        ELSE partition_key
+    END,
+    sticky_worker = NULL,
+    sticky_until  = NULL
+WHERE ctid = ANY (ARRAY (SELECT place FROM released))
+RETURNING partition_key;
 
 -- name: expired_leases
 SELECT id, partition_key, worker, attempt, status, claimed_alone, limit_keys IS NOT NULL,

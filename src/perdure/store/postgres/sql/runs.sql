@@ -98,7 +98,7 @@ cleared AS (
     SET partition_key = rtrim(partition_key, '~.0123456789'),
         claimed_alone = false
     WHERE id = (SELECT id FROM held)
-      AND partition_key LIKE '%]~%'
+      AND partition_key ~ '\]~[0-9]'
 )
 SELECT id
 FROM held;

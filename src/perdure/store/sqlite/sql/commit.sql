@@ -122,6 +122,34 @@ UPDATE {prefix}jobs
 SET status = CASE WHEN ready_at <= :now THEN 'waiting' ELSE 'scheduled' END
 WHERE rowid IN (SELECT value FROM json_each(:numbers));
 
+-- name: remember_worker
+UPDATE {prefix}runs
+SET sticky_worker = :worker
+WHERE serial = :serial
+  AND sticky_worker IS NOT :worker;
+
+-- name: sticky_worker
+-- The last worker of a run, if it is live.
+SELECT worker.id
+FROM {prefix}runs AS run
+JOIN {prefix}workers AS worker ON worker.id = run.sticky_worker
+WHERE run.serial = :serial
+  AND worker.seen_at + worker.lease >= :now;
+
+-- name: stick_jobs
+UPDATE {prefix}jobs AS job
+SET partition_key = stuck.partition_key,
+    sticky_worker = stuck.worker,
+    sticky_until  = stuck.until
+FROM (
+    SELECT column1 AS number,
+           column2 AS partition_key,
+           column3 AS worker,
+           column4 AS until
+    FROM (VALUES {rows})
+) AS stuck
+WHERE job.rowid = stuck.number;
+
 -- name: change_partitions
 UPDATE {prefix}jobs AS job
 SET partition_key = changed.partition_key

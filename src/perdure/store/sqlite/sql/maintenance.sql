@@ -46,6 +46,13 @@ SELECT (SELECT json_group_array(partition_key) FROM partitions WHERE partition_k
              AND status IN ('waiting', 'scheduled', 'paused')
        ),
        (
+           SELECT min(sticky_until)
+           FROM {prefix}jobs INDEXED BY {prefix}jobs_sticky
+           WHERE sticky_until IS NOT NULL
+             AND status = 'waiting'
+             AND namespace = :namespace
+       ),
+       (
            SELECT min(due_at)
            FROM {prefix}waits INDEXED BY {prefix}waits_due
            WHERE due_at IS NOT NULL
@@ -138,6 +145,34 @@ WHERE job.status = 'scheduled'
   AND job.ready_at <= :now
 ORDER BY job.ready_at
 LIMIT :limit;
+
+-- name: released_jobs
+-- A job that is not ready shows that the clock was set back.
+SELECT {job_row}
+FROM {prefix}jobs AS job INDEXED BY {prefix}jobs_sticky
+LEFT JOIN {prefix}workers AS owner ON owner.id = job.sticky_worker
+WHERE job.status = 'waiting'
+  AND job.sticky_until IS NOT NULL
+  AND job.namespace = :namespace
+  AND (
+      job.sticky_until <= :now
+      OR job.ready_at > :now
+      OR owner.id IS NULL
+      OR owner.seen_at + owner.lease < :now
+  )
+ORDER BY job.sticky_until
+LIMIT :limit;
+
+-- name: release_jobs
+-- What is left of the key is that of the partition, which ends with ].
+UPDATE {prefix}jobs
+SET partition_key = CASE
+        WHEN partition_key LIKE '%]~~%' THEN rtrim(partition_key, '~0123456789')
+        ELSE partition_key
+    END,
+    sticky_worker = NULL,
+    sticky_until  = NULL
+WHERE rowid IN (SELECT value FROM json_each(:numbers));
 
 -- name: expired_leases
 SELECT {job_row}

@@ -86,7 +86,7 @@ UPDATE {prefix}jobs
 SET partition_key = rtrim(partition_key, '~.0123456789'),
     claimed_alone = 0
 WHERE id = :id
-  AND partition_key LIKE '%]~%';
+  AND partition_key GLOB '*]~[0-9]*';
 
 -- name: load_steps
 SELECT name, value

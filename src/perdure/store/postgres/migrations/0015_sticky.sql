@@ -1,0 +1,5 @@
+-- The worker that executed a run's last node, if its nodes stay with one; and the worker whose
+-- partition a job is in until sticky_until.
+ALTER TABLE {schema}.runs ADD COLUMN sticky_worker text;
+
+ALTER TABLE {schema}.jobs ADD COLUMN sticky_worker text;
