@@ -41,14 +41,20 @@ from proof.simulate.world import World
 ROUNDING = timedelta(milliseconds=2)
 
 
-def early_ends(run: RunId, graph: Graph, log: Iterable[StoredEvent]) -> Iterator[str]:
-    """Waits that ended too early."""
+def early_ends(
+    run: RunId, graph: Graph, log: Iterable[StoredEvent], back: timedelta
+) -> Iterator[str]:
+    """Waits that ended too early, although the clock was set back by no more than ``back``.
+
+    A worker may have found a wait due just before that.
+    """
     opened: dict[str, datetime] = {}
     polls: dict[str, int] = {}
     for stored, event in _own(run, log):
         for key, wanted in _awaited(graph, event, polls):
             began = opened.get(key)
-            if began is not None and stored.at - began < timedelta(milliseconds=wanted) - ROUNDING:
+            least = timedelta(milliseconds=wanted) - ROUNDING - back
+            if began is not None and stored.at - began < least:
                 yield f"{key} ended after {stored.at - began}, and was to wait for {wanted} ms"
         if isinstance(event, events.NodePaused) and event.poll_ms is not None:
             polls[event.key] = event.poll_ms
@@ -204,7 +210,7 @@ def _run(world: World, runs: RunEngine, stored: StoredRun) -> Iterator[str]:
         yield f"its log says {run.state.status}, its row {stored.status}"
     yield from _result(world, run)
     log = [kept.event for kept in records.events[place]]
-    yield from early_ends(run.id, run.graph, log)
+    yield from early_ends(run.id, run.graph, log, timedelta(seconds=world.seconds_back))
     yield from forgotten_reports(run.id, log)
     yield from left_done(run.id, run.graph, log)
     failure = run.state.failure

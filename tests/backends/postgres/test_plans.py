@@ -115,6 +115,7 @@ READ_ALL_ON_PURPOSE = {
     "paused_queues": "a small table",
     "newest_at": "looks at all jobs and runs, for an operator",
     "orphaned_runs": "looks at the runs that are not over, for an operator",
+    "save_subscriber": "takes the number of the last live event from the end of its index",
     "work_counts": "adds up small tables",
     "workers": "a small table, and the jobs that are held",
 }
