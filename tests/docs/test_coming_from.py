@@ -14,6 +14,7 @@ import pytest
 
 import perdure
 from perdure.client.client import AsyncJobs, AsyncRuns
+from perdure.client.events import AsyncEvents
 from perdure.flows.options import ApprovalOptions, NodeOptions, TaskOptions
 from perdure.operations.catalog import GROUPS
 from perdure.tasks.options import CallOptions
@@ -52,7 +53,7 @@ _OWNERS: dict[str, Any] = {
     "flow": perdure.Flow,
     "built": perdure.BuiltFlow,
 }
-_GROUPS = {**GROUPS, "jobs": AsyncJobs, "runs": AsyncRuns}
+_GROUPS = {**GROUPS, "jobs": AsyncJobs, "runs": AsyncRuns, "events": AsyncEvents}
 _MORE_OPTIONS = {
     "options": CallOptions.__optional_keys__,
     "enqueue": CallOptions.__optional_keys__,  # of a queue
