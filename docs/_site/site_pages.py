@@ -2,6 +2,7 @@
 
 The readme, the changelog, the rules for contributors and the examples are where a reader of the
 repository looks for them. On the site they are generated pages, and links are changed to match.
+Tests have no pages: a link to one is its name.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ DOCS = PurePosixPath("docs")
 _LINK = re.compile(
     r"(?P<before>\]\(|src=\")(?P<path>[^)#\s:\"]+)(?P<anchor>#[^)\s]*)?(?P<after>[)\"])"
 )
+_TEST = re.compile(r"\[(?P<name>`[^`]+`)\]\((?:\.\./)+(?:tests|src)/[^)]+\)")
 _OUTPUT = re.compile(r"^( *```text) output$", re.MULTILINE)
 _ROLE = re.compile(r":\w+:(?=<code>)")
 _LANGUAGES = {".py": "python", ".yaml": "yaml", "": "text"}
@@ -50,7 +52,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
             return found[0]
         return f"{found['before']}{relpath(place, folder)}{found['anchor'] or ''}{found['after']}"
 
-    return _OUTPUT.sub(r"\1", _LINK.sub(changed, markdown))
+    return _OUTPUT.sub(r"\1", _LINK.sub(changed, _TEST.sub(r"\g<name>", markdown)))
 
 
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:

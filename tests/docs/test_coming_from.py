@@ -1,4 +1,4 @@
-"""The pages about other systems: every behavior names the tests that show it, every call exists."""
+"""The pages about other systems: every behavior and claim names its tests, every call exists."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ import inspect
 import re
 from dataclasses import dataclass
 from functools import cache, cached_property
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import perdure
 from perdure.client.client import AsyncJobs, AsyncRuns
+from perdure.client.events import AsyncEvents
 from perdure.flows.options import ApprovalOptions, NodeOptions, TaskOptions
 from perdure.operations.catalog import GROUPS
 from perdure.tasks.options import CallOptions
@@ -21,7 +23,22 @@ from tests.docs.pages import ROOT, Page, page
 SYSTEMS = ["cycgraph", "sayiir", "workglow", "agent-swarm", "cinatra"]
 BEHAVIOR = "Behavior"
 
+CLAIMED = {"cycgraph": 77, "sayiir": 53, "workglow": 105, "agent-swarm": 62}
+"""How many claims the description of each system makes, row by row on its page."""
+NEITHER = {
+    ("cycgraph", 73, "later"),  # the metrics hook and
+    ("agent-swarm", 23, "later"),  # the HTTP endpoint come with the server
+    ("sayiir", 13, "n.a."),  # other languages
+    ("sayiir", 14, "n.a."),
+    ("workglow", 8, "n.a."),  # browsers
+    ("workglow", 11, "n.a."),  # calls of a server that is not there
+    ("agent-swarm", 56, "n.a."),  # ports that cannot conflict
+    ("agent-swarm", 62, "n.a."),  # figures
+}
+"""The claims that Perdure neither keeps nor keeps in another way."""
+
 _MARK = re.compile(r"<!-- test: ([^>]+) -->")
+_LINKED = re.compile(r"\[`([^`]+)`\]\(([^)]+)\)")
 _CODE = re.compile(r"`([^`]+)`")
 
 _OWNERS: dict[str, Any] = {
@@ -36,7 +53,7 @@ _OWNERS: dict[str, Any] = {
     "flow": perdure.Flow,
     "built": perdure.BuiltFlow,
 }
-_GROUPS = {**GROUPS, "jobs": AsyncJobs, "runs": AsyncRuns}
+_GROUPS = {**GROUPS, "jobs": AsyncJobs, "runs": AsyncRuns, "events": AsyncEvents}
 _MORE_OPTIONS = {
     "options": CallOptions.__optional_keys__,
     "enqueue": CallOptions.__optional_keys__,  # of a queue
@@ -63,6 +80,11 @@ class Claims:
         """Of each row about a behavior, the tests that show it, below ``tests``."""
         rows = self.page.table_under(BEHAVIOR)
         return [" ".join(_MARK.findall(row[-1])).split() for row in rows]
+
+    def claims(self) -> list[tuple[int, str, list[tuple[str, str]]]]:
+        """Of each claim its number, the verdict, and the tests that show it with their links."""
+        rows = self.page.table_under("Claim by claim")
+        return [(int(row[0]), row[2], _LINKED.findall(row[4])) for row in rows]
 
     def our_words(self) -> list[str]:
         """Those in the middle column; a row without one says that there is no such thing."""
@@ -122,14 +144,17 @@ def _owner(expression: ast.expr) -> Any:
 
 
 CLAIMS = [pytest.param(Claims(system), id=system) for system in SYSTEMS]
+CLAIMS_BY_ROW = [pytest.param(Claims(system), id=system) for system in CLAIMED]
+
+
+def path_of(file: str) -> Path:
+    """``contract/...`` is a file of the contract tests, which every store runs."""
+    return ROOT / ("src/perdure/testing" if file.startswith("contract/") else "tests") / file
 
 
 @cache
 def collected(file: str) -> set[str]:
-    """What pytest collects from a file below ``tests``, each as ``file::Class::test``.
-
-    ``contract/...`` is a file of the contract tests, which every store runs.
-    """
+    """What pytest collects from a file below ``tests``, each as ``file::Class::test``."""
     found: set[str] = set()
 
     def look(body: list[ast.stmt], prefix: str) -> None:
@@ -139,9 +164,8 @@ def collected(file: str) -> set[str]:
             elif getattr(each, "name", "").startswith("test_"):
                 found.add(f"{prefix}::{each.name}")  # type: ignore[attr-defined]
 
-    is_contract = file.startswith("contract/")
-    path = ROOT / ("src/perdure/testing" if is_contract else "tests") / file
-    if (is_contract or path.name.startswith("test_")) and path.exists():
+    path = path_of(file)
+    if (file.startswith("contract/") or path.name.startswith("test_")) and path.exists():
         look(ast.parse(path.read_text(encoding="utf-8")).body, file)
     return found
 
@@ -152,6 +176,35 @@ def test_every_behavior_names_tests_that_exist(claims):
     assert [row for row in named if not row] == []
     missing = {test for row in named for test in row if test not in collected(test.split("::")[0])}
     assert missing == set()
+
+
+@pytest.mark.parametrize("claims", CLAIMS_BY_ROW)
+def test_every_claim_has_one_row(claims):
+    numbers = [number for number, _, _ in claims.claims()]
+    assert numbers == list(range(1, CLAIMED[claims.system] + 1))
+
+
+@pytest.mark.parametrize("claims", CLAIMS_BY_ROW)
+def test_every_claim_links_tests_that_exist(claims):
+    assert [number for number, _, tests in claims.claims() if not tests] == []
+    linked = {each for _, _, tests in claims.claims() for each in tests}
+    folder = claims.page.path.parent
+    wrong = {
+        test
+        for test, link in linked
+        if test not in collected(test.split("::")[0])
+        or (folder / link).resolve() != path_of(test.split("::")[0])
+    }
+    assert wrong == set()
+
+
+def test_every_claim_is_kept_but_those_that_come_later_or_do_not_apply():
+    verdicts = {
+        (system, number, verdict)
+        for system in CLAIMED
+        for number, verdict, _ in Claims(system).claims()
+    }
+    assert {each for each in verdicts if each[2] not in {"works", "differs"}} == NEITHER
 
 
 @pytest.mark.parametrize("claims", CLAIMS)

@@ -375,6 +375,11 @@ class TestListeners:
         with refused("worker.running"):
             await soon(running.worker.serve())
 
+    def test_a_worker_without_an_id_gets_one_of_its_host_and_process(self, memory_url):
+        ids = {Worker(memory_url, tasks=[nothing]).id for _ in range(2)}
+        assert len(ids) == 2
+        assert all(id.startswith(f"{socket.gethostname()}-{os.getpid()}-") for id in ids)
+
     async def test_a_worker_and_its_handle_tell_what_they_are(self, memory_url):
         @task(queue="mail")
         async def nothing() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import threading
 import time
 
@@ -289,6 +290,15 @@ class TestStop:
         assert {(record.failures, record.crashes, record.attempt) for record in records} == {
             (0, 0, 1)
         }
+
+    def test_by_a_signal_handler_ends_the_join_of_the_main_thread(self, store_url):
+        handle = Worker(store_url, tasks=[nothing]).start()
+        before = signal.signal(signal.SIGTERM, lambda *_: handle.shutdown())
+        try:
+            threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGTERM)).start()
+            assert handle.join(20)
+        finally:
+            signal.signal(signal.SIGTERM, before)
 
     async def test_and_start_side_by_side_leave_nothing_behind(self, client, store_url):
         @task

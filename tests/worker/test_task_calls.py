@@ -615,6 +615,20 @@ class TestValues:
             await (await client.submit(ends, 1)).result(10)
         assert await (await client.submit(goes_on, 2)).result(10) == 2
 
+    async def test_each_of_two_flows_calls_its_own_task_of_one_name(self, client, start_worker):
+        flows = []
+        for number in (1, 10):
+
+            @task(name="add")
+            async def add(value: int, number: int = number) -> int:
+                return value + number
+
+            flows.append(Flow(f"adding-{number}").then(add).build())
+        await start_worker(flows=flows)
+
+        runs = [await client.submit(flow, 0) for flow in flows]
+        assert [await run.result(10) for run in runs] == [1, 10]
+
     async def test_a_task_that_is_named_like_a_check_of_the_flow_is_a_task(
         self, client, start_worker
     ):
