@@ -19,6 +19,7 @@ from typing import Any, NoReturn, TypeVar
 
 T = TypeVar("T")
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_SENT = (0, -1, -6, 128)  # SI_USER, SI_QUEUE, SI_TKILL, SI_KERNEL
 HANDLER_SECONDS_MAX = 1.0
 """How late the main thread may notice a signal that the system gave to another thread."""
 _log = logging.getLogger("perdure.worker")
@@ -101,7 +102,7 @@ def run_beside_signals(
                 thread.join(HANDLER_SECONDS_MAX)
                 continue
             info = signal.sigtimedwait(STOP_SIGNALS, HANDLER_SECONDS_MAX)
-            if info is not None and not result.done():
+            if info is not None and _was_sent(info) and not result.done():
                 on_signal(is_descendant(info.si_pid))
         thread.join()
         while knows_senders and signal.sigtimedwait(STOP_SIGNALS, 0) is not None:
@@ -111,6 +112,15 @@ def run_beside_signals(
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     return result.result()
+
+
+def _was_sent(info: signal.struct_siginfo) -> bool:
+    """Whether there was a signal at all.
+
+    CPython 3.11 returns uninitialized memory if the process was frozen, and continues after the
+    time is up.
+    """
+    return info.si_signo in STOP_SIGNALS and info.si_code in _SENT
 
 
 def is_descendant(pid: int) -> bool:
