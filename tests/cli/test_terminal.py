@@ -350,7 +350,12 @@ class TestControlCharacters:
         endless = {f"ask{HOSTILE}", f"ask{HOSTILE}:review"}
         ran = 0
         for words, parameters in sorted(leaves(app), key=lambda leaf: leaf[0][-1] in LAST):
-            if words in {("init",), ("dev",), ("worker",)}:  # they run until they are stopped
+            if words in {
+                ("init",),
+                ("dev",),
+                ("worker",),
+                ("events", "stream"),
+            }:  # they run until they are stopped
                 continue
             first, *more = [*parameters, ""]
             for value in values.get(first, [f"x{HOSTILE}"] if first else [""]):

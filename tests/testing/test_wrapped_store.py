@@ -60,5 +60,10 @@ async def test_what_is_not_awaited_is_left_as_it_is():
 
 
 def test_parts_are_all_that_a_store_declares():
-    declared = set(Store.__annotations__) - {"transfer", "audit", "has_one_writer", "contract_number"}
+    declared = set(Store.__annotations__) - {
+        "transfer",
+        "audit",
+        "has_one_writer",
+        "contract_number",
+    }
     assert declared == set(PARTS)

@@ -8,6 +8,7 @@ import gzip
 import hashlib
 import json
 import os
+import re
 import stat
 import tracemalloc
 from collections.abc import Callable
@@ -26,6 +27,7 @@ from perdure.transfer.file import LINE_MAX_BYTES
 from perdure.transfer.format import FORMAT, SCHEMA
 from tests.cli.harness import Commands
 from tests.support.refusal import refused
+from tests.support.tasks import echo
 from tests.transfer.registered import register_worker
 
 # Files that are not whole, or of another version, are refused with nothing written.
@@ -122,6 +124,23 @@ class TestAnOlderExport:
             [wait] = await store.queries.run_waits("default", RunId("a"))
             await store.close()
         assert (approval.title, wait.name) == ("Refund?", "")
+
+    async def test_has_disabled_jobs_that_are_pruned(self, tmp_path):
+        old, new = (f"sqlite:///{tmp_path}/{name}.db" for name in ("old", "new"))
+        async with AsyncClient(old) as client:
+            job = await client.enqueue(echo, 1)
+            await client.jobs.disable(job.id)
+        export = tmp_path / "old.jsonl"
+        await export_store(old, export)
+        lines = export.read_bytes().splitlines(keepends=True)
+        undated = [re.sub(rb',"disabled_at":"[^"]*"', b"", line) for line in lines]
+        assert undated != lines
+        export.write_bytes(b"".join(changed_header(schema=12)(undated)))
+
+        await import_store(new, export)
+
+        async with AsyncClient(new) as client:
+            assert await client.store.prune(status="disabled", older_than="0s") == 1
 
 
 class TestFiles:

@@ -14,11 +14,13 @@ from msgspec.structs import replace
 from perdure.diagnostics import declare
 from perdure.errors import InvalidInput, StoreInUse
 from perdure.model import worker
+from perdure.model.job import Status
 from perdure.model.run import RunStatus, WaitType
 from perdure.model.value import Value
 from perdure.store.contract import Store
 from perdure.store.contract.transfer import (
     Contents,
+    JobRow,
     RunRow,
     TransferRow,
     TransferStore,
@@ -39,6 +41,8 @@ TITLES_ENCODED = 6
 """The first schema whose waits do not have the titles of approvals as their names."""
 RUNS_QUEUED = 7
 """The first schema with runs that have not started."""
+DISABLED_DATED = 13
+"""The first schema that says since when jobs are disabled."""
 
 Progress = Callable[[int, int], None]
 """Called with the number of finished rows and the total."""
@@ -108,7 +112,7 @@ async def import_store(
         done = 0
         found = file.batches()
         while batch := await asyncio.to_thread(next, found, None):
-            yield _current(batch, header.schema) if header.schema < SCHEMA else batch
+            yield _current(batch, header) if header.schema < SCHEMA else batch
             done += len(batch)
             tell(done, total)
 
@@ -122,16 +126,18 @@ async def import_store(
     return Transferred(counts=dict(header.counts), exported_at=header.exported_at)
 
 
-def _current(batch: Sequence[TransferRow], schema: int) -> Sequence[TransferRow]:
+def _current(batch: Sequence[TransferRow], header: Header) -> Sequence[TransferRow]:
     """Rows of an earlier schema, as the migrations since would have changed them."""
-    return [_migrated(row, schema) for row in batch]
+    return [_migrated(row, header.schema, header.exported_at) for row in batch]
 
 
-def _migrated(row: TransferRow, schema: int) -> TransferRow:
+def _migrated(row: TransferRow, schema: int, exported_at: datetime) -> TransferRow:
     if isinstance(row, WaitRow) and row.type == WaitType.APPROVAL and schema < TITLES_ENCODED:
         return replace(row, name="")  # details have the title, encoded
     if isinstance(row, RunRow) and row.status != RunStatus.SKIPPED and schema < RUNS_QUEUED:
         return replace(row, started_at=row.created_at)
+    if isinstance(row, JobRow) and row.status == Status.DISABLED and schema < DISABLED_DATED:
+        return replace(row, disabled_at=exported_at)
     return row
 
 

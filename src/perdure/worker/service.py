@@ -108,10 +108,15 @@ class Service:
         counts = self._events.task_counts  # of an earlier run of this worker
         await self._store.maintenance.register_worker(self._info, counts, starts=True)
         unsubscribe = self._store.subscribe(self._on_hint, HINTS)
-        await self._live.refresh()
-        if started is not None:
-            started()  # after registration: the caller may look up the worker in the store
-        await take_over_former(self._store, self._info, self._events)
+        try:
+            await self._live.refresh()
+            if started is not None:
+                started()  # after registration: the caller may look up the worker in the store
+            await take_over_former(self._store, self._info, self._events)
+        except BaseException:
+            unsubscribe()
+            await self._sign_off()
+            raise
         self._leases.start()
         self._events.emit(WorkerStarted(worker=self._info.id))
         parts = (runner.claims, self._poller, runner.claim_monitor)

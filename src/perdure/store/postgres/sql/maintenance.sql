@@ -209,7 +209,8 @@ WITH released AS MATERIALIZED (
 )
 UPDATE {schema}.jobs
 SET partition_key = CASE
-        WHEN partition_key LIKE '%]~~%' THEN rtrim(partition_key, '~0123456789')
+        WHEN rtrim(partition_key, '0123456789') LIKE '%]~~'
+        THEN rtrim(partition_key, '~0123456789')
         ELSE partition_key
     END,
     sticky_worker = NULL,

@@ -167,7 +167,8 @@ LIMIT :limit;
 -- What is left of the key is that of the partition, which ends with ].
 UPDATE {prefix}jobs
 SET partition_key = CASE
-        WHEN partition_key LIKE '%]~~%' THEN rtrim(partition_key, '~0123456789')
+        WHEN rtrim(partition_key, '0123456789') LIKE '%]~~'
+        THEN rtrim(partition_key, '~0123456789')
         ELSE partition_key
     END,
     sticky_worker = NULL,
