@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
@@ -10,6 +11,7 @@ import pytest
 
 from perdure import (
     AsyncClient,
+    AsyncJobHandle,
     CustomLimit,
     Flow,
     InvalidInput,
@@ -20,7 +22,8 @@ from perdure import (
     task,
 )
 from perdure.clock import system_clock
-from perdure.worker import limiters
+from perdure.store.contract import Store
+from perdure.worker import claims, limiters
 from tests.support.refusal import failing
 from tests.worker.harness import Gate, Peak, until
 from tests.worker.test_leases import claim_and_die
@@ -281,9 +284,135 @@ async def test_explain_names_the_limit(client: AsyncClient, start_worker):
     assert found.args["limit"] == "gpu"
 
 
-def test_a_limiter_needs_all_three_methods():
-    with pytest.raises(InvalidInput, match="renew"):
-        CustomLimit(type("Half", (), {"acquire": print})(), key="gpu")  # type: ignore[arg-type]
+@pytest.mark.parametrize("method", ["acquire", "renew", "release"])
+@pytest.mark.parametrize("flaw", [None, print], ids=["missing", "not async"])
+def test_a_limiter_needs_all_three_methods_and_each_is_async(method, flaw):
+    limiter = Shelf()
+    setattr(limiter, method, flaw)
+    with pytest.raises(InvalidInput, match=rf"async {method}\(\)"):
+        CustomLimit(limiter, key="gpu")
+
+
+async def without_parameters() -> None:
+    """A method that cannot be called as a worker does."""
+
+
+async def test_a_release_that_cannot_be_called_takes_no_slot(client, start_worker, caplog):
+    shelf = Shelf(2)
+    setattr(shelf, "release", without_parameters)  # noqa: B010
+
+    @task(limits=[CustomLimit(shelf, key="gpu")])
+    async def work(number: int) -> None:
+        pass
+
+    await start_worker(work, concurrency=1)
+    await client.jobs.results(await client.enqueue_many(work, range(2)), timeout=15)
+
+    assert "limiter failed" in caplog.text
+
+
+async def test_a_renewal_that_cannot_be_called_is_tried_again(client, start_worker, caplog):
+    shelf, gate = Shelf(1), Gate()
+    setattr(shelf, "renew", without_parameters)  # noqa: B010
+
+    @task(limits=[CustomLimit(shelf, key="gpu")])
+    async def work() -> None:
+        await gate.pass_through()
+
+    async def failed_twice() -> bool:
+        return caplog.text.count("limiter failed") > 1
+
+    await start_worker(work, lease="1s")
+    job = await client.enqueue(work)
+    await until(failed_twice)
+    gate.open()
+    await job.result(15)
+
+
+async def test_forgets_the_keys_that_no_job_has_any_more(client, start_worker, monkeypatch):
+    monkeypatch.setattr(claims, "JUDGED_MAX", 4)
+    shelf = Shelf(1)
+
+    @task(limits=[CustomLimit(shelf, key=lambda tenant: tenant)])
+    async def work(tenant: str) -> None:
+        pass
+
+    async def are_few_after_one_more() -> bool:
+        await (await client.enqueue(work, f"tenant {len(shelf.taken)}")).result(15)
+        kept = sum(isinstance(each, limiters.Reservation) for each in gc.get_objects())
+        return len(shelf.taken) > 40 and kept < 20
+
+    await start_worker(work, poll="50ms")
+    await until(are_few_after_one_more)
+
+
+async def crash(store: Store, job: AsyncJobHandle) -> None:
+    """Die with a job; another worker takes it over."""
+    await claim_and_die(store, job.id)
+    async for update in job.watch():
+        if update.status is Status.WAITING:
+            break
+
+
+@task
+async def other() -> None:
+    pass
+
+
+@task
+async def short(number: int) -> None:
+    await asyncio.sleep(0.02)
+
+
+async def test_a_suspect_that_gets_no_place_stops_no_other_jobs(
+    client, store, start_worker, monkeypatch
+):
+    monkeypatch.setattr(claims, "DRAIN_SECONDS_MIN", 0.05)
+    monkeypatch.setattr(claims, "DRAIN_SECONDS_SPREAD", 0.0)
+    shelf = Shelf(0, again_in=timedelta(hours=1))
+
+    @task(limits=[CustomLimit(shelf, key="gpu")])
+    async def work() -> None:
+        pass
+
+    async def was_asked() -> bool:
+        return bool(shelf.acquired)
+
+    await start_worker(other, poll="100ms")
+    await crash(store, await client.enqueue(work))
+    await start_worker(work, short, concurrency=2)
+    await until(was_asked)
+    for number in range(10):
+        await (await client.enqueue(short, number)).result(4)
+
+
+async def test_no_place_is_asked_for_a_suspect_before_the_worker_has_room_for_it(
+    client, store, start_worker
+):
+    shelf, gate = Shelf(1), Gate()
+
+    @task(limits=[CustomLimit(shelf, key="gpu")])
+    async def work() -> None:
+        pass
+
+    @task
+    async def long() -> None:
+        await gate.pass_through()
+
+    await start_worker(other, poll="100ms")
+    job = await client.enqueue(work)
+    for _ in range(2):
+        await crash(store, job)
+    await client.enqueue(long)
+    await start_worker(work, long, short, concurrency=3, poll="50ms")
+    await gate.reached()
+    shelf.acquired.clear()  # it may have asked before it had the long job
+    for number in range(10):
+        await (await client.enqueue(short, number)).result(15)
+
+    assert shelf.acquired == []
+    gate.open()
+    await job.result(15)
 
 
 @pytest.mark.parametrize("crashes, size", [(1, 1), (3, 0)], ids=["suspect", "condemned"])
@@ -296,17 +425,10 @@ async def test_a_suspect_needs_a_place_unless_it_is_dead_lettered(
     async def work() -> None:
         pass
 
-    @task
-    async def other() -> None:
-        pass
-
     await start_worker(other, max_crashes=2, poll="100ms")
     job = await client.enqueue(work)
     for _ in range(crashes):
-        await claim_and_die(store, job.id)
-        async for update in job.watch():
-            if update.status is Status.WAITING:
-                break
+        await crash(store, job)
     await start_worker(work, max_crashes=2, poll="100ms")
 
     if size:

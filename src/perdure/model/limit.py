@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -127,8 +128,8 @@ class CustomLimit(Limit):
         task: str | None = None,
     ) -> None:
         for method in ("acquire", "renew", "release"):
-            if not callable(getattr(limiter, method, None)):
-                raise check.wrong_type(limiter, "limiter", f"a Limiter, which has {method}()")
+            if not inspect.iscoroutinefunction(getattr(limiter, method, None)):
+                raise check.wrong_type(limiter, "limiter", f"a Limiter, which has async {method}()")
         _set(self, key=key, queue=queue, task=task, limiter=limiter)
 
 

@@ -63,7 +63,7 @@ class KnownPartitions:
         self._judged: dict[Partition, PartitionClaim | None] = {}
         self.limiters: Limiters
         """Set by the runner."""
-        self._rooms: dict[str, Reservation] = {}
+        self._reservations: dict[str, Reservation] = {}
         """The partitions under custom limits."""
         self.paused: frozenset[str] = frozenset()
         """Queues that were paused at the last poll."""
@@ -80,12 +80,13 @@ class KnownPartitions:
     @property
     def are_limited(self) -> bool:
         return any(
-            request.rules or request.partition in self._rooms for request in self._requests.values()
+            request.rules or request.partition in self._reservations
+            for request in self._requests.values()
         )
 
-    def room_of(self, request: PartitionClaim) -> Reservation | None:
+    def reservation_of(self, request: PartitionClaim) -> Reservation | None:
         """Where to ask for places before claiming from a partition; None without custom limits."""
-        return self._rooms.get(request.partition) if self._rooms else None
+        return self._reservations.get(request.partition) if self._reservations else None
 
     def note(self, texts: Iterable[str]) -> bool:
         """Add partitions that have work; True if this worker can run jobs of any of them."""
@@ -132,7 +133,7 @@ class KnownPartitions:
         return (
             request is not None
             and not request.rules
-            and self.room_of(request) is None
+            and self.reservation_of(request) is None
             and not self._lacks_keys(partition)
         )
 
@@ -166,8 +167,8 @@ class KnownPartitions:
         if request is None or self.is_of_another(text):
             return False
         if text != request.partition:
-            if (room := self.room_of(request)) is not None:
-                self._rooms[text] = room
+            if (reservation := self.reservation_of(request)) is not None:
+                self._reservations[text] = reservation
             request = replace(request, partition=text)
         if suspicion_in(text).crashes:
             self._suspects[text] = Suspects(request)
@@ -187,7 +188,9 @@ class KnownPartitions:
             if len(self._judged) >= JUDGED_MAX:
                 self._judged.clear()
                 known = self._requests.keys() | self._suspects.keys()
-                self._rooms = {text: self._rooms[text] for text in self._rooms.keys() & known}
+                self._reservations = {
+                    text: self._reservations[text] for text in self._reservations.keys() & known
+                }
         request = self._judged[partition] = self._judge(partition)
         return request
 
@@ -201,7 +204,7 @@ class KnownPartitions:
         rules = governing_rules(partition, task.limits, settings.limits)
         if custom := custom_limits(partition, task.limits, settings.limits):
             named = [(key, each.limiter) for key, each in custom if each.limiter is not None]
-            self._rooms[partition.text] = self.limiters.room_under(named)
+            self._reservations[partition.text] = self.limiters.reservation_under(named)
         return PartitionClaim(partition=partition.text, queue=partition.queue, rules=rules)
 
 
@@ -296,18 +299,20 @@ class Claims:
                 continue
             if runner.is_condemned(each.suspicion):
                 found.append((each, BATCH_MAX, None))  # to be dead-lettered, not run
-            elif not self._has_places(each.request, 1):
+            elif (room := runner.room_beside(each.suspicion)) <= 0:
                 continue
-            elif (room := runner.room_beside(each.suspicion)) > 0:
+            elif self._has_places(each.request, 1):
                 found.append((each, room, runner.slots_beside(each.suspicion)))
+            elif not self._is_asking(each.request):
+                each.since = now  # do not make room for jobs that cannot be claimed
         return found
 
     async def run(self) -> None:
         runner = self._runner
         while not self._is_stopping:
+            suspects = self._claimable_suspects()  # first: it can end the draining
             room = 0 if self.is_draining else min(runner.room(), BATCH_MAX)
             can_claim = self._may_have_work and room > 0 and len(runner.partitions) > 0
-            suspects = self._claimable_suspects()
             if (
                 not can_claim
                 and not suspects
@@ -354,18 +359,22 @@ class Claims:
         self, requests: list[PartitionClaim], wanted: int
     ) -> list[list[PartitionClaim]]:
         """The requests by their custom limits, without those that have no places now."""
-        by_room: dict[Reservation | None, list[PartitionClaim]] = {}
+        by_reservation: dict[Reservation | None, list[PartitionClaim]] = {}
         for each in requests:
-            by_room.setdefault(self._runner.partitions.room_of(each), []).append(each)
-        found = [each for each in by_room.values() if self._has_places(each[0], wanted)]
+            by_reservation.setdefault(self._runner.partitions.reservation_of(each), []).append(each)
+        found = [each for each in by_reservation.values() if self._has_places(each[0], wanted)]
         self._turn += 1
         start = self._turn % len(found) if found else 0
         return found[start:] + found[:start]
 
     def _has_places(self, request: PartitionClaim, wanted: int) -> bool:
         runner = self._runner
-        room = runner.partitions.room_of(request)
-        return room is None or runner.limiters.has_places(room, wanted)
+        reservation = runner.partitions.reservation_of(request)
+        return reservation is None or runner.limiters.has_places(reservation, wanted)
+
+    def _is_asking(self, request: PartitionClaim) -> bool:
+        reservation = self._runner.partitions.reservation_of(request)
+        return reservation is not None and reservation.is_asking
 
     async def _claim_suspects(self, suspects: Suspects, limit: int, slots: int | None) -> None:
         # What is to be dead-lettered (without ``slots``) needs no place.
@@ -385,20 +394,21 @@ class Claims:
         All requests are under the same custom limits.
         """
         runner = self._runner
-        room = runner.partitions.room_of(requests[0])
-        if room is None:
+        reservation = runner.partitions.reservation_of(requests[0])
+        if reservation is None:
             return await self._claim_within(requests, limit, slots)
         try:
-            return await self._claim_within(requests, min(limit, len(room.free)), slots, room)
+            limit = min(limit, len(reservation.free))
+            return await self._claim_within(requests, limit, slots, reservation)
         finally:
-            runner.limiters.release_free(room)
+            runner.limiters.release_free(reservation)
 
     async def _claim_within(
         self,
         requests: list[PartitionClaim],
         limit: int,
         slots: int | None,
-        room: Reservation | None = None,
+        reservation: Reservation | None = None,
     ) -> Claimed:
         runner, settings = self._runner, self._runner.settings
         if runner.jobs_left is not None:
@@ -418,8 +428,8 @@ class Claims:
         # While the event loop was busy, the leases may have expired without a renewal.
         is_fresh = clock.monotonic() - sent_at < settings.lease.total_seconds()
         self._may_hold_unknown = claimed.is_repeated
-        if room is not None:
-            runner.limiters.hold(room, claimed.jobs)
+        if reservation is not None:
+            runner.limiters.hold(reservation, claimed.jobs)
         timed = frozenset(Partition.parse(each.partition) for each in requests if _is_timed(each))
         runner.take(claimed, is_fresh=is_fresh, slots=slots, claimed_after=sent_at, timed=timed)
         await self._requeue_unknown()

@@ -10,7 +10,9 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
 
 from perdure import clock
 from perdure.model.job import Claim, ClaimedJob
@@ -51,50 +53,58 @@ class Limiters:
     def __init__(self, ttl: timedelta, claims: Claims) -> None:
         self._ttl = ttl
         self._claims = claims
-        self._rooms: dict[tuple[tuple[str, int], ...], Reservation] = {}
+        self._reservations: WeakValueDictionary[tuple[tuple[str, int], ...], Reservation]
+        # Submitters choose computed keys: keep no reservation that nothing uses.
+        self._reservations = WeakValueDictionary()
+        self._granted: set[Reservation] = set()
+        """Those with free places."""
         self._held: dict[Claim, tuple[Reservation, Places]] = {}
         self._calls: set[asyncio.Task[None]] = set()
         self._renewing: asyncio.Task[None] | None = None
         self._is_closed = False
 
-    def room_under(self, limits: Sequence[Named]) -> Reservation:
-        """The room that partitions under the same limits share."""
+    def reservation_under(self, limits: Sequence[Named]) -> Reservation:
+        """What partitions under the same limits share."""
         key = tuple((key, id(limiter)) for key, limiter in limits)
-        return self._rooms.setdefault(key, Reservation(tuple(limits)))
+        return self._reservations.setdefault(key, Reservation(tuple(limits)))
 
-    def has_places(self, room: Reservation, wanted: int) -> bool:
+    def has_places(self, reservation: Reservation, wanted: int) -> bool:
         """Whether there are free places. If not, ask for as many as ``wanted``."""
-        if room.free:
+        if reservation.free:
             return True
-        if not room.is_asking and clock.monotonic() >= room.ask_at and not self._is_closed:
-            room.is_asking = True
-            self._call(self._ask(room, wanted))
+        if (
+            not reservation.is_asking
+            and clock.monotonic() >= reservation.ask_at
+            and not self._is_closed
+        ):
+            reservation.is_asking = True
+            self._call(self._ask(reservation, wanted))
             if self._renewing is None:
                 self._renewing = asyncio.create_task(self._renew_forever())
-        if room.is_asking or room.opens_later:
+        if reservation.is_asking or reservation.opens_later:
             self._claims.opens_later = True
         return False
 
-    def hold(self, room: Reservation, jobs: Sequence[ClaimedJob]) -> None:
+    def hold(self, reservation: Reservation, jobs: Sequence[ClaimedJob]) -> None:
         """Assign free places to jobs that were just claimed."""
         for job in jobs:
-            self._held[job.claim] = (room, room.free.pop())
+            self._held[job.claim] = (reservation, reservation.free.pop())
 
-    def release_free(self, room: Reservation) -> None:
-        places, room.free = room.free, []
-        self._release(room, places)
+    def release_free(self, reservation: Reservation) -> None:
+        self._granted.discard(reservation)
+        places, reservation.free = reservation.free, []
+        self._release(reservation, places)
 
     def release_all_free(self) -> None:
         """Release what was granted and cannot be used now."""
-        for room in self._rooms.values():
-            if room.free:
-                self.release_free(room)
+        for reservation in list(self._granted):
+            self.release_free(reservation)
 
     def ended(self, claim: Claim) -> None:
         """The attempt of a claim ended: release its places, and claim again."""
         if self._held and (held := self._held.pop(claim, None)) is not None:
-            room, places = held
-            self._release(room, [places], self._look_again(room))
+            reservation, places = held
+            self._release(reservation, [places], self._look_again(reservation))
 
     async def close(self) -> None:
         """Release everything. Call it when no attempt runs any more."""
@@ -108,12 +118,12 @@ class Limiters:
         while self._calls:  # those that ask release what they get
             await asyncio.gather(*self._calls, return_exceptions=True)
 
-    async def _ask(self, room: Reservation, wanted: int) -> None:
+    async def _ask(self, reservation: Reservation, wanted: int) -> None:
         """Ask each limiter for as many places as the one before has granted."""
         granted: list[list[str]] = []
         count, again_at, seconds = wanted, None, RETRY_SECONDS
         try:
-            for key, limiter in room.limits:
+            for key, limiter in reservation.limits:
                 async with asyncio.timeout(ANSWER_SECONDS_MAX):
                     places, again_at = await limiter.acquire(key, count, self._ttl)
                 granted.append(list(places))
@@ -123,58 +133,66 @@ class Limiters:
             if again_at is not None:
                 seconds = max(0.0, (again_at - clock.system_clock()).total_seconds())
         except Exception:
-            keys = ", ".join(key for key, _ in room.limits)
+            keys = ", ".join(key for key, _ in reservation.limits)
             _log.exception("limiter failed; asking again", extra={"fields": {"limits": keys}})
             count, again_at = 0, None
-        room.is_asking = False
+        reservation.is_asking = False
         if self._is_closed:
             count = 0
-        for (key, limiter), each in zip(room.limits, granted, strict=False):
+        for (key, limiter), each in zip(reservation.limits, granted, strict=False):
             if each[count:]:
-                self._call(self._answer(limiter.release(key, each[count:])))
+                self._call(self._answer(partial(limiter.release, key, each[count:])))
         if count:
-            room.free += zip(*(each[:count] for each in granted), strict=True)
-        room.opens_later = again_at is not None and count == 0
+            reservation.free += zip(*(each[:count] for each in granted), strict=True)
+            self._granted.add(reservation)
+        reservation.opens_later = again_at is not None and count == 0
         if count < wanted and not self._is_closed:
-            room.ask_at = clock.monotonic() + seconds
+            reservation.ask_at = clock.monotonic() + seconds
             self._claims.look_in(seconds)
         self._claims.look()
 
-    def _look_again(self, room: Reservation) -> Callable[[], None]:
+    def _look_again(self, reservation: Reservation) -> Callable[[], None]:
         def look() -> None:
-            room.ask_at = 0.0
+            reservation.ask_at = 0.0
             self._claims.look()
 
         return look
 
     def _release(
-        self, room: Reservation, released: Sequence[Places], then: Callable[[], None] | None = None
+        self,
+        reservation: Reservation,
+        released: Sequence[Places],
+        then: Callable[[], None] | None = None,
     ) -> None:
         if not released:
             return
-        for (key, limiter), places in zip(room.limits, zip(*released, strict=True), strict=True):
-            self._call(self._answer(limiter.release(key, places), then))
+        for (key, limiter), places in zip(
+            reservation.limits, zip(*released, strict=True), strict=True
+        ):
+            self._call(self._answer(partial(limiter.release, key, places), then))
 
     async def _renew_forever(self) -> None:
         while True:
             await asyncio.sleep(self._ttl.total_seconds() / RENEWALS_PER_LEASE)
             for key, limiter, places in self._all_places():
-                self._call(self._answer(limiter.renew(key, places, self._ttl)))
+                self._call(self._answer(partial(limiter.renew, key, places, self._ttl)))
 
     def _all_places(self) -> list[tuple[str, Limiter, list[str]]]:
         found: dict[tuple[str, int], tuple[str, Limiter, list[str]]] = {}
-        having = [(room, place) for room in self._rooms.values() for place in room.free]
-        for room, held in [*having, *self._held.values()]:
-            for (key, limiter), place in zip(room.limits, held, strict=True):
+        having = [
+            (reservation, place) for reservation in self._granted for place in reservation.free
+        ]
+        for reservation, held in [*having, *self._held.values()]:
+            for (key, limiter), place in zip(reservation.limits, held, strict=True):
                 found.setdefault((key, id(limiter)), (key, limiter, []))[2].append(place)
         return list(found.values())
 
     async def _answer(
-        self, answer: Awaitable[None], then: Callable[[], None] | None = None
+        self, call: Callable[[], Awaitable[None]], then: Callable[[], None] | None = None
     ) -> None:
         try:
             async with asyncio.timeout(ANSWER_SECONDS_MAX):
-                await answer
+                await call()
         except Exception:
             _log.exception("limiter failed; its places free by themselves")
         if then is not None:

@@ -200,7 +200,6 @@ class JobRunner:
 
     def ended(self, attempt: Attempt, outcome: NodeOutcome | None) -> None:
         """An attempt is over. Without an outcome its claim is lost, and nothing is written."""
-        self.limiters.ended(attempt.claim)
         # When stopping, no job continues, and shutdown must not wait for a store that is down.
         if outcome is None or self.is_stopping or not moves_run(attempt, outcome):
             self._free_slot(attempt)
@@ -211,6 +210,7 @@ class JobRunner:
             self.events.claim_lost(attempt, is_disabled=is_disabled)
         else:
             self.commits.add(attempt, outcome)
+        self.limiters.ended(attempt.claim)
 
     def requeued_late(self, attempt: Attempt) -> None:
         """The body of this job could not start in time under its limits."""
