@@ -41,6 +41,7 @@ from perdure.errors import (
     DuplicateTask as DuplicateTask,
     DefinitionCorrupt as DefinitionCorrupt,
     EventLogCorrupt as EventLogCorrupt,
+    EventsGap as EventsGap,
     FingerprintTaken as FingerprintTaken,
     IllegalTransition as IllegalTransition,
     InvalidAnswer as InvalidAnswer,
