@@ -1049,8 +1049,8 @@ POSTGRES = (
     Mutant(
         "save_step",
         "a step is no progress",
-        "AND partition_key LIKE '%]~%'",
-        "AND partition_key LIKE '%~]%'",
+        "AND partition_key ~ '\\]~[0-9]'",
+        "AND partition_key ~ '~\\][0-9]'",
         "runs",
     ),
     Mutant(
@@ -1526,8 +1526,8 @@ POSTGRES = (
     Mutant(
         "live_events",
         "events of other namespaces are read",
-        "\n  AND namespace = $1",
-        "",
+        "AND namespace = $1",
+        "AND $1::text <> ''",
         "live",
     ),
 )
