@@ -98,6 +98,7 @@ from perdure.errors import (
     StoreUnreachable as StoreUnreachable,
     TaskError as TaskError,
     TemplateMissing as TemplateMissing,
+    TooManySubscribers as TooManySubscribers,
     UnknownEvent as UnknownEvent,
     UnknownFlow as UnknownFlow,
     UnknownNodeType as UnknownNodeType,

@@ -39,7 +39,7 @@ from perdure.store.contract import Store
 INVALID_CURSOR = declare(
     "events.invalid_cursor",
     "{value} is not the cursor of an event",
-    "Pass the `cursor` of an event",
+    "Pass the cursor of an event",
 )
 
 PAGE = 1_000
