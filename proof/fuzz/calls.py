@@ -163,6 +163,18 @@ METHODS: dict[str, Method] = {
     "enqueue_many": Method(
         (TASK, Part(st.lists(json_values(), max_size=3))), names={"kwargs": NAMED}
     ),
+    "events.stream": Method(
+        names={
+            "queue": NAME,
+            "task": TASK,
+            "flow": FLOW,
+            "types": Part(
+                st.lists(st.sampled_from(["job.completed", "run.failed"]), max_size=2),
+                st.lists(any_texts(), max_size=3) | any_texts(),
+            ),
+            "after": CURSOR,
+        },
+    ),
     "runs.explain": Method((RUN_ID,)),
     "jobs.attempts": Method((JOB_ID,)),
     "runs.fork": Method(
@@ -197,6 +209,8 @@ METHODS: dict[str, Method] = {
     "runs.pause": Method((RUN_ID,), names={"reason": TEXT, "by": WHO}),
     "queues.pause": Method((NAME,), names={"by": WHO}),
     "schedules.pause": Method((SCHEDULE,), names={"by": WHO}),
+    "stats": Method(),
+    "store.stats": Method(),
     "store.prune": Method(needed={"older_than": DURATION}, names={"status": STATUS}),
     "runs.report": Method(
         (one_of("run-outer"), one_of("outside")),
@@ -329,6 +343,7 @@ COMMANDS_LEFT_OUT = {
     "flows validate": "reads files, whose texts are a target of their own",
     "dev": "starts processes",
     "worker": "runs until it is stopped",
+    "events stream": "runs until it is stopped",
     "run": "runs until the run ends",
     "runs watch": "runs until the run ends",
     "jobs watch": "runs until the job ends",

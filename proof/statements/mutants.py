@@ -258,8 +258,8 @@ SQLITE = (
     Mutant(
         "bound_waits",
         "a timer fires because the clock was set back",
-        "\n  AND type = 'child'",
-        "",
+        "type = 'child'\n",
+        "type IN ('child', 'timer')\n",
         "clock_steps",
     ),
     Mutant(
@@ -695,6 +695,21 @@ SQLITE = (
         "key = 'run:none'",
         "places",
     ),
+    # Live events
+    Mutant(
+        "subscribers",
+        "a subscription outlives its lease",
+        "\n  AND lease_until > :now",
+        "",
+        "live",
+    ),
+    Mutant(
+        "live_events",
+        "events of other namespaces are read",
+        "\n  AND namespace = :namespace",
+        "",
+        "live",
+    ),
 )
 
 POSTGRES = (
@@ -871,8 +886,8 @@ POSTGRES = (
     Mutant(
         "settle_jobs",
         "a snooze counts as a failure",
-        "is_retried AND NOT is_snoozed OR",
-        "is_retried OR",
+        "is_retried AND NOT is_snoozed AND NOT",
+        "is_retried AND NOT",
         "settlements",
     ),
     Mutant(
@@ -992,8 +1007,8 @@ POSTGRES = (
     Mutant(
         "bound_waits",
         "a timer fires because the clock was set back",
-        "\n      AND type = 'child'",
-        "",
+        "type = 'child'\n",
+        "type IN ('child', 'timer')\n",
         "clock_steps",
     ),
     Mutant(
@@ -1034,8 +1049,8 @@ POSTGRES = (
     Mutant(
         "save_step",
         "a step is no progress",
-        "AND partition_key LIKE '%]~%'",
-        "AND partition_key LIKE '%~]%'",
+        "AND partition_key ~ '\\]~[0-9]'",
+        "AND partition_key ~ '~\\][0-9]'",
         "runs",
     ),
     Mutant(
@@ -1499,6 +1514,21 @@ POSTGRES = (
         "key = 'run:start'",
         "key = 'run:none'",
         "places",
+    ),
+    # Live events
+    Mutant(
+        "publish_live_events",
+        "events are written for subscribers of other namespaces",
+        "WHERE namespace = :namespace\n      AND lease_until",
+        "WHERE lease_until",
+        "live",
+    ),
+    Mutant(
+        "live_events",
+        "events of other namespaces are read",
+        "AND namespace = $1",
+        "AND $1::text <> ''",
+        "live",
     ),
 )
 

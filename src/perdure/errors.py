@@ -1081,6 +1081,18 @@ class EventsGap(Conflict):
     pruned_until: datetime
 
 
+class TooManySubscribers(Conflict):
+    """The namespace has as many subscribers to live events as allowed."""
+
+    CODE = declare(
+        "events.too_many_subscribers",
+        "namespace {namespace!r} already has {most} subscribers to live events, the most allowed",
+        "Share one subscription within a process",
+    )
+    namespace: str
+    most: int
+
+
 # Raised by tasks to control retries, and failures of attempts and nodes.
 
 

@@ -175,6 +175,7 @@ SECRET = "hunter2"
 PARSED = [
     Action("approvals.decide", {"id": "r:a", "decision": "approve", "roles": ("x",)}, ("by",)),
     Action("approvals.get", {"id": "r:a"}),
+    Action("approvals.list", {"namespace": "n"}),
     Action("jobs.enable", {"id": "j"}),
     Action("jobs.explain", {"id": "j"}),
     Action("jobs.list", {"status": "dead", "namespace": "n"}),
@@ -184,6 +185,7 @@ PARSED = [
     Action("runs.cancel", {"id": "r", "namespace": "n"}),
     Action("runs.explain", {"id": "r"}),
     Action("runs.fork", {"id": "r"}, ("after",)),
+    Action("runs.list", {"status": "failed", "namespace": "n"}),
     Action("runs.migrate", {"id": "r"}, ("to",)),
     Action("runs.report", {"id": "r", "node": "a", "status": "completed"}, ("result",)),
     Action("runs.resume", {"id": "r"}),

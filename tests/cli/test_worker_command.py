@@ -591,6 +591,7 @@ JOB: dict[str, Any] = {
     "attempt": 2,
     "run_id": None,
     "node": None,
+    "flow": None,
     "attempt_id": "j:2",
 }
 

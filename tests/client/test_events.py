@@ -18,16 +18,24 @@ from perdure import (
     AsyncClient,
     AsyncContext,
     Context,
+    EventsGap,
     Flow,
     InvalidInput,
     Progress,
     Retry,
     Status,
+    StoreError,
     Worker,
     task,
 )
-from perdure.errors import EventsGap
-from perdure.model.client_event import EVENTS, RESULT_MAX_BYTES, ClientEvent, EventSource
+from perdure.client import events as client_events
+from perdure.model.client_event import (
+    EVENTS,
+    LIVE_RESULT_MAX_BYTES,
+    RESULT_MAX_BYTES,
+    ClientEvent,
+    EventSource,
+)
 from perdure.model.job import FINISHED
 from perdure.model.outcome import Parked
 from perdure.model.run import ENDED, RunStatus
@@ -178,7 +186,7 @@ class TestFilter:
     async def test_a_wrong_one_is_refused_at_once(self, client):
         with refused("events.unknown_type", InvalidInput, value="job.complete", where=("types",)):
             client.events.stream(types=["job.complete"])
-        with refused("argument.cursor", InvalidInput):
+        with refused("events.invalid_cursor", InvalidInput, where=("after",)):
             client.events.stream(after="yesterday")
         with pytest.raises(InvalidInput):
             await client.events.subscribe("no function")
@@ -286,6 +294,10 @@ class TestTime:
         assert {reaches[n] for n in range(41) if n % 20} == {6 * SECOND}
 
 
+async def broken(*_: object) -> None:
+    raise ZeroDivisionError
+
+
 class TestSubscription:
     async def test_ends_with_unsubscribe(self, client, worker):
         seen: asyncio.Queue[ClientEvent] = asyncio.Queue()
@@ -323,6 +335,63 @@ class TestSubscription:
         async with AsyncClient(store) as client:
             subscription = await client.events.subscribe(print)
         assert not subscription.is_active
+
+    async def test_fails_if_its_client_is_closed_meanwhile(self, store):
+        counted = CountedStore(store)
+        client = AsyncClient(counted.as_store())
+        reading = asyncio.Event()
+
+        async def hang() -> None:
+            reading.set()
+            await asyncio.Event().wait()
+
+        counted.after["live.subscribe"] = hang
+        subscribing = asyncio.create_task(client.events.subscribe(print))
+        async with asyncio.timeout(20):
+            await reading.wait()
+            await client.close()
+            with refused("client.closed_meanwhile", StoreError):
+                await subscribing
+
+    async def test_fails_with_what_kept_it_from_starting(self, store, monkeypatch):
+        monkeypatch.setattr(type(store.live), "subscribe", broken)
+        async with AsyncClient(store) as client:
+            with pytest.raises(ZeroDivisionError):
+                await asyncio.wait_for(client.events.subscribe(print), 20)
+
+    async def test_goes_on_after_an_unexpected_error(self, client, worker, monkeypatch, store):
+        monkeypatch.setattr(client_events, "RETRY_SECONDS", 0.0)
+        failed = asyncio.Event()
+
+        async def fail(*_: object) -> None:
+            failed.set()
+            raise ZeroDivisionError
+
+        async with received(client) as queue:
+            with monkeypatch.context() as for_now:
+                for_now.setattr(type(store.live), "read", fail)
+                await job_that_is(Status.COMPLETED, client, worker)
+                await failed.wait()
+            assert (await queue.get()).type == "job.completed"
+
+    async def test_ends_after_its_handler_closed_the_client(self, store, worker):
+        client = AsyncClient(store)
+        closed = asyncio.Event()
+
+        async def close(_: ClientEvent) -> None:
+            await client.close()
+            closed.set()
+
+        subscription = await client.events.subscribe(close)
+        other = await client.events.subscribe(print, types=["job.dead"])
+        await job_that_is(Status.COMPLETED, client, worker)
+        async with asyncio.timeout(20):
+            await closed.wait()
+            await subscription._task
+        assert not subscription.is_active
+        assert not other.is_active
+        with refused("client.closed", StoreError):
+            await client.events.subscribe(print)
 
     async def test_is_of_its_namespace(self, client, worker, store):
         async with AsyncClient(store, namespace="theirs") as other, received(other) as theirs:
@@ -417,6 +486,13 @@ class TestLive:
         }
         [completed] = [each for each in found if each.type == "node.completed"]
         assert completed.result == 1
+
+    async def test_a_large_result_of_a_node_is_left_out(self, client, store):
+        large = "x" * LIVE_RESULT_MAX_BYTES
+        async with serving(store), received(client, types=["node.completed"]) as queue:
+            await client.submit(checking, large)
+            event = await queue.get()
+        assert (event.result, event.is_result_omitted) == (None, True)
 
     async def test_a_takeover_of_a_node_names_run_and_node(self, client, worker, store, clock):
         run = await client.submit(asking, 1)

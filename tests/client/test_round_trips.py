@@ -256,12 +256,17 @@ class TestJobs:
             await ours.jobs.explain(job.id)
         assert reads(counting) == {"queries.explain_facts": 1}
 
-    @pytest.mark.parametrize("act", ["cancel", "disable"])
-    async def test_changes_take_one(self, client, store, act):
+    async def test_changes_take_one(self, client, store):
         job = await client.enqueue(add, 1)
         async with counted(store) as (ours, counting):
-            await getattr(ours.jobs, act)(job.id)
+            await ours.jobs.cancel(job.id)
         assert reads(counting) == {"admin.change_jobs": 1}
+
+    async def test_announced_changes_also_ask_whether_anybody_subscribes(self, client, store):
+        job = await client.enqueue(add, 1)
+        async with counted(store) as (ours, counting):
+            await ours.jobs.disable(job.id)
+        assert reads(counting) == {"admin.change_jobs": 1, "live.subscribers": 1}
 
 
 class TestCursors:

@@ -237,6 +237,21 @@ class TestLifetime:
         with refused("client.closed", StoreError):
             sync_client.enqueue(add, 1)
 
+    @pytest.mark.usefixtures("working")
+    def test_ends_with_close_in_a_handler(self, store_url):
+        sync_client = Client(store_url)
+        closed = threading.Event()
+
+        def close(_: object) -> None:
+            sync_client.close()
+            closed.set()
+
+        subscription = sync_client.events.subscribe(close)
+        sync_client.enqueue(add, 1)
+        assert closed.wait(20)
+        sync_client.close()
+        assert not subscription.is_active
+
     def test_ends_when_nobody_has_the_client_any_more(self, memory_url):
         sync_client = Client(memory_url)
         sync_client.enqueue(add, 1)

@@ -214,7 +214,7 @@ SUMMARIES = {
     "schedules.resume": "Resume a paused schedule with its next tick.",
     "schedules.trigger": "Start the run or job of a schedule now.",
     "schedules.delete": "Delete a schedule.",
-    "queues.list": "List queues with their jobs by status, and count the runs.",
+    "queues.list": "List queues, and count jobs and runs by status.",
     "queues.peek": "List the next jobs of a queue.",
     "queues.pause": "Pause a queue; running jobs continue.",
     "queues.resume": "Resume a paused queue.",

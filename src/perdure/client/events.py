@@ -9,6 +9,7 @@ from contextlib import aclosing
 from inspect import isawaitable
 from typing import Any
 
+from perdure.client.portal import CLOSED_MEANWHILE
 from perdure.errors import EventsGap, StoreError
 from perdure.model import check
 from perdure.model.client_event import ClientEvent, EventFilter
@@ -25,11 +26,12 @@ _log = logging.getLogger("perdure.client")
 class AsyncSubscription:
     """A handler of events, called until ``unsubscribe``, or until its client is closed."""
 
-    __slots__ = ("_is_over", "_task")
+    __slots__ = ("_backend", "_is_over", "_task")
 
     def __init__(
         self, backend: Backend, deliver: Callable[[AsyncSubscription], Awaitable[None]]
     ) -> None:
+        self._backend = backend
         self._is_over = False
         self._task = asyncio.ensure_future(deliver(self))
         backend.subscriptions.add(self._task)
@@ -37,7 +39,7 @@ class AsyncSubscription:
 
     @property
     def is_active(self) -> bool:
-        return not self._is_over and not self._task.done()
+        return not (self._is_over or self._task.done() or self._backend.place.is_closed)
 
     def unsubscribe(self) -> None:
         """Stop calling the handler, which may do this itself."""
@@ -91,7 +93,7 @@ class AsyncEvents(Events):
 
         async def deliver(subscription: AsyncSubscription) -> None:
             cursor = start
-            while subscription.is_active:
+            while True:
                 try:
                     async with aclosing(self._follow(wanted, cursor, ready)) as events:
                         async for event in events:
@@ -99,9 +101,10 @@ class AsyncEvents(Events):
                             await call(handler, event)
                             if is_once or not subscription.is_active:
                                 return
-                except (StoreError, EventsGap) as error:
+                except Exception as error:
                     if not ready.done():
-                        ready.set_exception(error)
+                        raise
+                    if not subscription.is_active:
                         return
                     _log.warning("event subscription interrupted", exc_info=True)
                     is_gap = isinstance(error, EventsGap)
@@ -109,11 +112,17 @@ class AsyncEvents(Events):
                     await asyncio.sleep(RETRY_SECONDS)
 
         subscription = AsyncSubscription(self._backend, deliver)
+        following = subscription._task
         try:
-            await ready
+            either: list[asyncio.Future[Any]] = [ready, following]
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         except BaseException:
             subscription.unsubscribe()
             raise
+        if not ready.done():
+            if following.cancelled():
+                raise StoreError(CLOSED_MEANWHILE.fault())
+            following.result()
         return subscription
 
 

@@ -45,6 +45,7 @@ class Portal:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop: asyncio.Event | None = None
         self._pid = 0
+        self._handling: set[threading.Thread] = set()
         self.is_closed = False
 
     def run(self, coroutine: Coroutine[Any, Any, R]) -> R:
@@ -69,11 +70,24 @@ class Portal:
                 loop.call_soon_threadsafe(_end, coroutine)
             raise
 
+    def handle(self, handler: Callable[[Any], object], subject: Any) -> object:
+        """Call a handler on a thread of the loop's executor."""
+        thread = threading.current_thread()
+        self._handling.add(thread)
+        try:
+            return handler(subject)
+        finally:
+            self._handling.discard(thread)
+
     def close(self) -> None:
-        """Stop the loop and wait until its thread has ended."""
+        """Stop the loop and wait until its thread has ended. A handler, for which that thread
+        waits, only asks it to stop.
+        """
         self.stop_soon()
-        thread = self._thread
-        if thread is not None and thread is not threading.current_thread() and self._is_here:
+        thread, current = self._thread, threading.current_thread()
+        if current is thread or current in self._handling:
+            return
+        if thread is not None and self._is_here:
             thread.join()
 
     def stop_soon(self) -> None:

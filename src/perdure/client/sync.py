@@ -18,6 +18,7 @@ from perdure.client.facade import (
     sync_stream,
 )
 from perdure.client.handles import AsyncJobHandle, AsyncRunHandle, R_co
+from perdure.client.portal import Portal
 from perdure.errors import UnknownFlow
 from perdure.flows.built import BuiltFlow, O_co
 from perdure.flows.settings import RunOptions, StartOptions
@@ -115,7 +116,7 @@ class JobHandle(_OfClient[AsyncJobHandle[R_co]], Generic[R_co]):
 
     @documented_by(AsyncJobHandle.on_progress)
     def on_progress(self, callback: Callable[[Progress], object]) -> Callable[[], None]:
-        subscribing = _called(self._target._follow_progress, _in_thread(callback))
+        subscribing = _called(self._target._follow_progress, _in_thread(self._portal, callback))
         return Subscription(self._client, self._portal.run(subscribing)).unsubscribe
 
 
@@ -273,12 +274,12 @@ class SyncEvents(_OfClient[AsyncEvents]):
 
     @mirrors(AsyncEvents.subscribe)
     def subscribe(self, handler: Callable[[ClientEvent], object], **filter: Any) -> Subscription:
-        subscribing = self._target.subscribe(_in_thread(handler), **filter)
+        subscribing = self._target.subscribe(_in_thread(self._portal, handler), **filter)
         return Subscription(self._client, self._portal.run(subscribing))
 
     @mirrors(AsyncEvents.once)
     def once(self, handler: Callable[[ClientEvent], object], **filter: Any) -> Subscription:
-        subscribing = self._target.once(_in_thread(handler), **filter)
+        subscribing = self._target.once(_in_thread(self._portal, handler), **filter)
         return Subscription(self._client, self._portal.run(subscribing))
 
 
@@ -685,7 +686,9 @@ async def _called(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -
     return function(*args, **kwargs)
 
 
-def _in_thread(handler: Callable[[Any], object]) -> Callable[[Any], Awaitable[object]]:
+def _in_thread(
+    portal: Portal, handler: Callable[[Any], object]
+) -> Callable[[Any], Awaitable[object]]:
     if not callable(handler):
         raise check.wrong_type(handler, "handler", "a function that takes an event")
-    return lambda subject: asyncio.to_thread(handler, subject)
+    return lambda subject: asyncio.to_thread(portal.handle, handler, subject)

@@ -57,6 +57,8 @@ LISTENING = "worker.listening"
 
 RESULT_MAX_BYTES = 64 * 1024
 """The largest result that an event carries."""
+LIVE_RESULT_MAX_BYTES = 4 * 1024
+"""The largest result of a node that a live event carries: each is written once more."""
 EVENT_MAX_BYTES = 128 * 1024
 """The largest live event with the details of progress and the traceback of a failure."""
 
@@ -155,12 +157,14 @@ class EndedJob(Value):
     attempt: int
 
 
-def bounded_result(output: bytes | None, codec: Codec) -> tuple[Any, bool]:
+def bounded_result(
+    output: bytes | None, codec: Codec, most: int = RESULT_MAX_BYTES
+) -> tuple[Any, bool]:
     """A stored result as plain values, and whether it was left out."""
     if output is None:
         return None, False
     try:
         plain = codec.decode(output)
-        return (None, True) if len(plain) > RESULT_MAX_BYTES else (from_json(plain), False)
+        return (None, True) if len(plain) > most else (from_json(plain), False)
     except Exception:  # a codec may raise anything, and must not hold up later events
         return None, True

@@ -87,10 +87,12 @@ class Backend:
         )
 
     async def close(self) -> None:
-        for subscription in [*self.subscriptions]:
+        # The handler that closes the client returns afterwards, and its subscription ends then.
+        others = self.subscriptions - {asyncio.current_task()}
+        for subscription in others:
             subscription.cancel()
-        if self.subscriptions:
-            await asyncio.wait([*self.subscriptions])
+        if others:
+            await asyncio.wait(others)
         await self.inserts.flush()
         await self.job_waits.close()
         await self.run_waits.close()

@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from perdure.errors import EventLogCorrupt, EventsGap
+from perdure.diagnostics import declare, safe_repr
+from perdure.errors import EventLogCorrupt, EventsGap, InvalidInput
 from perdure.model.client_event import (
     ClientEvent,
     EndedJob,
@@ -34,6 +35,12 @@ from perdure.operations.records import run_record
 from perdure.operations.results import run_output
 from perdure.store.admission import CLOCK_STEP_MIN
 from perdure.store.contract import Store
+
+INVALID_CURSOR = declare(
+    "events.invalid_cursor",
+    "{value} is not the cursor of an event",
+    "Pass the cursor of an event",
+)
 
 PAGE = 1_000
 DETAILS = 100
@@ -63,9 +70,12 @@ class Cursor(NamedTuple):
 
 
 def parse_cursor(cursor: Any) -> Cursor:
-    *at, delivered = decode_cursor(
-        "events.stream", cursor, tuple[datetime, datetime, datetime, bytes]
-    )
+    try:
+        *at, delivered = decode_cursor(
+            "events.stream", cursor, tuple[datetime, datetime, datetime, bytes]
+        )
+    except InvalidInput:
+        raise InvalidInput(INVALID_CURSOR.fault(("after",), value=safe_repr(cursor))) from None
     starts = range(0, len(delivered), _HASH_BYTES)
     hashes = tuple(delivered[start : start + _HASH_BYTES] for start in starts)
     return Cursor((at[0], at[1], at[2]), hashes)

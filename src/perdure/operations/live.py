@@ -97,12 +97,11 @@ class LiveFollower:
 
 async def publish_change(backend: Backend, name: str, id: JobId) -> None:
     """Publish what a command did to a job, if somebody subscribes."""
-    store = await backend.store()
-    job = await store.queries.get_job(backend.visible, id)
-    if job is None:
+    store, visible = await backend.store(), backend.visible
+    if visible is not None and not await store.live.subscribers(visible):
         return
-    wanted = await store.live.subscribers(job.namespace)
-    if wanted:
+    job = await store.queries.get_job(visible, id)
+    if job is not None:
         event = ClientEvent(
             type=name,
             at=await store.now(),

@@ -21,7 +21,7 @@ class Queues(Group):
 
     @operation("queues.list", role=Role.VIEWER)
     async def list(self, *, limit: int = 1_000, cursor: str | None = None) -> QueuePage:
-        """List queues with their jobs by status, and count the runs.
+        """List queues, and count jobs and runs by status.
 
         Only queues that have jobs or are paused. Counts are exact up to 10,000; ``more`` names the
         statuses of a queue that has more. ``runs`` has the runs of each namespace by status, with

@@ -17,6 +17,7 @@ from perdure import clock
 from perdure.model.client_event import (
     EVENT_MAX_BYTES,
     LISTENING,
+    LIVE_RESULT_MAX_BYTES,
     ClientEvent,
     EventFilter,
     bounded_result,
@@ -130,7 +131,7 @@ class LiveEvents:
         if not any(each.selects(name, event.queue, event.task, event.flow) for each in wanted):
             return
         output = getattr(event, "output", None)
-        result, is_omitted = bounded_result(output, self._codec)
+        result, is_omitted = bounded_result(output, self._codec, LIVE_RESULT_MAX_BYTES)
         self._publish(
             self._event(
                 name,

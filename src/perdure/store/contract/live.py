@@ -9,6 +9,8 @@ from typing import Protocol
 
 LIVE_KEPT = timedelta(minutes=1)
 """How long live events are kept for subscribers that read late."""
+SUBSCRIBERS_MAX = 200
+"""For each namespace: its workers compare every event with the filter of each."""
 
 
 class LiveStore(Protocol):
@@ -18,6 +20,8 @@ class LiveStore(Protocol):
     async def subscribe(self, namespace: str, id: str, filter: bytes, lease: timedelta) -> int:
         """Register a subscriber, or renew its lease; return the number of the latest event.
 
+        - Raises ``TooManySubscribers`` for a new one if there are ``SUBSCRIBERS_MAX``, or a few
+          more that came at the same time.
         - Publishes a hint, by which processes learn of a new subscriber at once.
         """
 

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from itertools import islice
 
+from perdure.errors import TooManySubscribers
 from perdure.model.times import nearest_duration
-from perdure.store.contract.live import LIVE_KEPT, LiveStore
+from perdure.store.contract.live import LIVE_KEPT, SUBSCRIBERS_MAX, LiveStore
 from perdure.store.memory.transaction import Session, Transaction
 
 
@@ -18,6 +19,9 @@ class MemoryLive(LiveStore):
     async def subscribe(self, namespace: str, id: str, filter: bytes, lease: timedelta) -> int:
         with self._session.transaction() as transaction:
             state, now = transaction.state, transaction.now
+            known = _subscribers(transaction, namespace)
+            if id not in known and len(known) >= SUBSCRIBERS_MAX:
+                raise TooManySubscribers(namespace=namespace, most=SUBSCRIBERS_MAX)
             state.subscribers[namespace, id] = (filter, now + nearest_duration(lease))
             transaction.hints.subscribed()
             return state.live_number

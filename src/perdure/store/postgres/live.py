@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
+from perdure.errors import TooManySubscribers
 from perdure.model.hint import Hint, HintType
 from perdure.model.times import nearest_duration
-from perdure.store.contract.live import LIVE_KEPT, LiveStore
+from perdure.store.contract.live import LIVE_KEPT, SUBSCRIBERS_MAX, LiveStore
 from perdure.store.postgres.params import (
     LiveEventColumns,
     PublishLiveEventsParams,
@@ -28,8 +29,11 @@ class PostgresLive(LiveStore):
             id=id,
             filter=filter,
             lease=nearest_duration(lease),
+            most=SUBSCRIBERS_MAX,
         )
-        [(latest,)] = await self._session.fetch("save_subscriber", *params)
+        [(latest, is_saved)] = await self._session.fetch("save_subscriber", *params)
+        if not is_saved:
+            raise TooManySubscribers(namespace=namespace, most=SUBSCRIBERS_MAX)
         self._session.publish(Hint(type=HintType.SUBSCRIBED))
         return int(latest)
 

@@ -561,6 +561,7 @@ class SaveSubscriberParams(NamedTuple):
     id: OneText
     filter: OneBytea
     lease: OneInterval
+    most: OneBigint
 
 
 class LiveEventColumns(NamedTuple):

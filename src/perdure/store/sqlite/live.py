@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
-from perdure.store.contract.live import LIVE_KEPT, LiveStore
+from perdure.errors import TooManySubscribers
+from perdure.store.contract.live import LIVE_KEPT, SUBSCRIBERS_MAX, LiveStore
 from perdure.store.sqlite.rows import micros_in
 from perdure.store.sqlite.session import Session
 from perdure.store.sqlite.transaction import Transaction
@@ -19,6 +20,9 @@ class SqliteLive(LiveStore):
         def save(transaction: Transaction) -> int:
             now = transaction.now
             transaction.write("remove_lost_subscribers", namespace=namespace, now=now)
+            known = _subscribers(transaction, namespace)
+            if id not in known and len(known) >= SUBSCRIBERS_MAX:
+                raise TooManySubscribers(namespace=namespace, most=SUBSCRIBERS_MAX)
             row = {"namespace": namespace, "id": id, "filter": filter}
             transaction.write("save_subscriber", **row, until=now + micros_in(lease))
             transaction.hints.subscribed()

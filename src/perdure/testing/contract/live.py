@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from perdure.clock import ManualClock
+from perdure.errors import TooManySubscribers
 from perdure.model.hint import Hint, HintType
-from perdure.store.contract import LIVE_KEPT, Store
+from perdure.store.contract import LIVE_KEPT, SUBSCRIBERS_MAX, Store
 from perdure.testing.contract.builders import MINUTE, NAMESPACE, OTHER_NAMESPACE, SECOND
 
 
@@ -47,6 +50,18 @@ class TestLiveSubscribe:
         clock.advance(SECOND)
 
         assert list(await store.live.subscribers(NAMESPACE)) == ["ann"]
+
+    async def test_raises_when_the_namespace_has_many(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        for number in range(SUBSCRIBERS_MAX):
+            await subscribe(store, f"{number}")
+        await subscribe(store, "0")
+        await subscribe(store, namespace=OTHER_NAMESPACE)
+        with pytest.raises(TooManySubscribers):
+            await subscribe(store)
+        clock.advance(MINUTE)
+        await subscribe(store)
 
     async def test_shows_in_polls_of_its_namespace_while_it_lasts(
         self, store: Store, clock: ManualClock

@@ -9,12 +9,20 @@ WITH lost AS (
 ),
 saved AS (
     INSERT INTO {schema}.subscribers (namespace, id, filter, lease_until)
-    VALUES (:namespace, :id, :filter, coalesce(:now, statement_timestamp()) + :lease)
+    SELECT :namespace, :id, :filter, coalesce(:now, statement_timestamp()) + :lease
+    WHERE (
+        SELECT count(*)
+        FROM {schema}.subscribers
+        WHERE namespace = :namespace
+          AND id <> :id
+          AND lease_until > coalesce(:now, statement_timestamp())
+    ) < :most
     ON CONFLICT (namespace, id) DO UPDATE
     SET filter      = excluded.filter,
         lease_until = excluded.lease_until
+    RETURNING id
 )
-SELECT coalesce(max(number), 0)
+SELECT coalesce(max(number), 0), EXISTS (SELECT FROM saved)
 FROM {schema}.live_events;
 
 -- name: remove_subscriber
