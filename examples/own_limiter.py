@@ -23,6 +23,7 @@ from perdure.clock import system_clock
 
 LEASE = "3s"
 TABLES = """
+PRAGMA journal_mode = WAL;
 CREATE TABLE IF NOT EXISTS places (id TEXT PRIMARY KEY, key TEXT, until REAL);
 CREATE TABLE IF NOT EXISTS rendered (frame INTEGER, started REAL, ended REAL);
 """
@@ -38,7 +39,9 @@ class FileLimiter:
             connection.executescript(TABLES)
 
     def connect(self) -> sqlite3.Connection:
-        return sqlite3.connect(self.path, timeout=4, isolation_level=None)
+        connection = sqlite3.connect(self.path, timeout=4, isolation_level=None)
+        connection.execute("PRAGMA synchronous = OFF")  # places need not survive a power failure
+        return connection
 
     async def acquire(
         self, key: str, n: int, ttl: timedelta

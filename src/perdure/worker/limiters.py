@@ -53,9 +53,8 @@ class Limiters:
     def __init__(self, ttl: timedelta, claims: Claims) -> None:
         self._ttl = ttl
         self._claims = claims
-        self._reservations: WeakValueDictionary[tuple[tuple[str, int], ...], Reservation]
         # Submitters choose computed keys: keep no reservation that nothing uses.
-        self._reservations = WeakValueDictionary()
+        self._reservations = WeakValueDictionary[tuple[tuple[str, int], ...], Reservation]()
         self._granted: set[Reservation] = set()
         """Those with free places."""
         self._held: dict[Claim, tuple[Reservation, Places]] = {}
