@@ -179,7 +179,7 @@ class WorkerPool:
                 self._world.cut_off(seconds)
 
 
-ROUNDS_MAX = 60
+ROUNDS_MAX = 150  # runs that wait for places take turns
 ROUND_SECONDS = 2.0
 
 
@@ -234,8 +234,11 @@ class Finisher:
 
     def _is_all_over(self) -> bool:
         state = self._world.state
-        return all(run.status in ENDED for run in state.records.runs.values()) and all(
-            job.status in FINISHED for job in state.jobs.values()
+        return (
+            all(run.status in ENDED for run in state.records.runs.values())
+            and all(job.status in FINISHED for job in state.jobs.values())
+            # A wait for a child that was still ending is read again a few seconds later.
+            and not state.records.waits
         )
 
 
