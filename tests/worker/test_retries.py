@@ -249,7 +249,7 @@ class TestSoftAffinity:
         settings = {"hold_off": "1h", "poll": "1m"}
         flow = Flow("works").then(work).build()
         if others == "silent":
-            info = Worker("memory://", tasks=[work], flows=[flow], id="gone", lease=0.000_001)._info()
+            info = Worker("memory://", tasks=[work], flows=[flow], id="gone", lease=1e-6)._info()
             await store.maintenance.register_worker(info)
         own = await start_worker(work, flows=[flow], **settings)
         if others == "without its code":
