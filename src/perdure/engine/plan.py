@@ -404,6 +404,7 @@ class Plan:
             token=self.token,
             events=tuple(self._events),
             status=state.status,
+            created_at=run.created_at,
             settlements=tuple(settlements),
             jobs=tuple(jobs),
             waits=new_waits(self._waits, children, self._context.codec, state),

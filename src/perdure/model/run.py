@@ -389,6 +389,8 @@ class RunCommit(Value):
     """Random: identifies a repeated commit whose first answer was lost."""
     events: tuple[NewEvent, ...]
     status: RunStatus
+    created_at: datetime | None = None
+    """Of the run that was decided about: for one that has replaced it, it is a conflict."""
     settlements: tuple[NodeSettlement, ...] = ()
     jobs: tuple[NewJob, ...] = ()
     waits: tuple[NewWait, ...] = ()

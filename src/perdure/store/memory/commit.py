@@ -70,7 +70,7 @@ def _commit(transaction: Transaction, commit: RunCommit) -> CommitResult:
         return _CONFLICT
     if _is_repeated(transaction, run, commit):
         return _DONE
-    if run.number != commit.expected:
+    if run.number != commit.expected or commit.created_at not in (None, run.created_at):
         return _CONFLICT
     claims = [settlement.claim for settlement in commit.settlements]
     stale = tuple(claim for claim in claims if transaction.claimed(claim) is None)

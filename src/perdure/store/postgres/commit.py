@@ -236,6 +236,7 @@ def _params(
             expected=[commit.expected for commit in commits],
             token=[commit.token for commit in commits],
             status=[commit.status for commit in commits],
+            created_at=[commit.created_at for commit in commits],
             number=[commit.expected + len(commit.events) for commit in commits],
             summary=[commit.summary for commit in commits],
         ),

@@ -409,6 +409,7 @@ class CommitColumns(NamedTuple):
     expected: Bigint
     token: Bigint
     status: Text
+    created_at: Moments
     number: Bigint
     """The run's last event after this commit."""
     summary: Bytea

@@ -32,6 +32,7 @@ from perdure.store.sqlite.rows import (
     SqliteRunRow,
     as_json,
     deadline_of,
+    micros,
     micros_in,
 )
 from perdure.store.sqlite.submit import (
@@ -70,6 +71,8 @@ def _commit(transaction: Transaction, commit: RunCommit) -> CommitResult:
     run = SqliteRunRow._make(found[0][:RUN_ROW_COLUMNS])
     if run.number != commit.expected:
         return _DONE if _is_repeated(transaction, commit, run) else _CONFLICT
+    if commit.created_at is not None and micros(commit.created_at) != run.created_at:
+        return _CONFLICT
     if not commit.events and run.token == commit.token:
         return _DONE
     jobs = [NodeJobRow._make(found[0][RUN_ROW_COLUMNS:])] if settlements else []

@@ -234,6 +234,7 @@ class SqliteRunRow(NamedTuple):
     flow: str
     parent_run: RunId | None
     parent_key: str | None
+    created_at: int
 
 
 RUN_ROW_COLUMNS = len(SqliteRunRow._fields)

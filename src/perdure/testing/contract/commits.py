@@ -107,6 +107,18 @@ class TestRunsCommit:
             run, number=2, status=WAITING, summary=b'{"reason":"weather"}', updated_at=clock()
         )
 
+    async def test_is_a_conflict_if_the_run_was_replaced_under_the_same_id_and_number(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        former = await submit(store)
+        clock.advance(SECOND)
+        later = await submit(store, on_existing="replace")
+        assert later.number == former.number
+
+        assert (await commit(store, created_at=former.created_at)).state is CONFLICT
+        assert await read_run(store) == later
+        assert (await commit(store, created_at=later.created_at)).state is DONE
+
     async def test_leaves_the_summary_unless_there_is_a_new_one(self, store: Store) -> None:
         run = await submit(store)
 

@@ -4,9 +4,9 @@ WITH locked AS MATERIALIZED (
     SELECT array_agg(verdict.name) AS verdicts,
            array_agg(CASE WHEN verdict.name = 'write' THEN run.serial END) AS serials,
            array_agg(run.status IS DISTINCT FROM commits.status) AS status_changed
-    FROM unnest(CAST($2 AS text[]), CAST($3 AS text[]), CAST($4 AS bigint[]), CAST($5 AS bigint[]), CAST($6 AS text[])) AS commits (namespace, run_id, expected, token, status)
+    FROM unnest(CAST($2 AS text[]), CAST($3 AS text[]), CAST($4 AS bigint[]), CAST($5 AS bigint[]), CAST($6 AS text[]), CAST($7 AS timestamptz[])) AS commits (namespace, run_id, expected, token, status, created_at)
     LEFT JOIN LATERAL (
-        SELECT serial, number, token, status
+        SELECT serial, number, token, status, created_at
         FROM "perdure".runs
         WHERE runs.id = commits.run_id
           AND runs.namespace = commits.namespace
@@ -15,6 +15,7 @@ WITH locked AS MATERIALIZED (
     CROSS JOIN LATERAL (
         SELECT CASE
             WHEN run.token = commits.token THEN 'written_before'
+            WHEN run.created_at <> commits.created_at THEN 'conflict'
             WHEN run.number = commits.expected THEN 'write'
             WHEN EXISTS (
                 SELECT
@@ -38,7 +39,7 @@ held AS MATERIALIZED (
                      AND (SELECT serials FROM locked)[claims.commit] IS NOT NULL),
                '{}'
            ) AS stale
-    FROM unnest(CAST($9 AS integer[]), CAST($10 AS text[]), CAST($11 AS integer[])) AS claims (commit, id, epoch)
+    FROM unnest(CAST($10 AS integer[]), CAST($11 AS text[]), CAST($12 AS integer[])) AS claims (commit, id, epoch)
     LEFT JOIN LATERAL (
         SELECT failures + snoozes + crashes > 0 AS has_history,
                limit_keys IS NOT NULL AS is_limited
@@ -68,7 +69,7 @@ logged AS (
     SELECT (SELECT serials FROM good)[events.commit], events.number,
            coalesce(CAST($1 AS timestamptz), statement_timestamp()), (CAST($5 AS bigint[]))[events.commit],
            events.data, events.value
-    FROM unnest(CAST($16 AS integer[]), CAST($17 AS bigint[]), CAST($18 AS bytea[]), CAST($19 AS bytea[])) AS events (commit, number, data, value)
+    FROM unnest(CAST($17 AS integer[]), CAST($18 AS bigint[]), CAST($19 AS bytea[]), CAST($20 AS bytea[])) AS events (commit, number, data, value)
     WHERE (SELECT serials FROM good)[events.commit] IS NOT NULL
 ),
 stepped AS (
@@ -86,7 +87,7 @@ stepped AS (
             ELSE coalesce(runs.finished_at, CAST($1 AS timestamptz), statement_timestamp())
         END,
         summary     = coalesce(commits.summary, runs.summary)
-    FROM unnest(CAST($5 AS bigint[]), CAST($6 AS text[]), CAST($7 AS bigint[]), CAST($8 AS bytea[])) WITH ORDINALITY AS commits (token, status, number, summary, commit)
+    FROM unnest(CAST($5 AS bigint[]), CAST($6 AS text[]), CAST($8 AS bigint[]), CAST($9 AS bytea[])) WITH ORDINALITY AS commits (token, status, number, summary, commit)
     WHERE runs.serial = (SELECT serials FROM good)[commits.commit]
     RETURNING runs.namespace, runs.id, runs.finished_at, runs.parent_run, runs.parent_key
 ),
@@ -110,7 +111,7 @@ woken AS (
 ),
 ended AS (
     DELETE FROM "perdure".jobs
-    USING unnest(CAST($9 AS integer[]), CAST($10 AS text[]), CAST($12 AS boolean[])) AS claims (commit, id, ends)
+    USING unnest(CAST($10 AS integer[]), CAST($11 AS text[]), CAST($13 AS boolean[])) AS claims (commit, id, ends)
     WHERE jobs.id = claims.id
       AND claims.ends
       AND (SELECT serials FROM good)[claims.commit] IS NOT NULL
@@ -118,7 +119,7 @@ ended AS (
 
 forgotten AS (
     DELETE FROM "perdure".failures
-    USING unnest(CAST($9 AS integer[]), CAST($10 AS text[]), CAST($12 AS boolean[]), CAST($13 AS integer[])) WITH ORDINALITY AS claims (commit, id, ends, next_spec, position)
+    USING unnest(CAST($10 AS integer[]), CAST($11 AS text[]), CAST($13 AS boolean[]), CAST($14 AS integer[])) WITH ORDINALITY AS claims (commit, id, ends, next_spec, position)
     WHERE failures.job_id = claims.id
       AND (claims.ends OR claims.next_spec IS NOT NULL)
       AND (SELECT has_history FROM held)[claims.position]
@@ -133,7 +134,7 @@ job_specs AS MATERIALIZED (
            date_part('epoch', ready_at) + priority * aging AS rank
     FROM (
         SELECT specs.*, moment.now, coalesce(specs.run_at, moment.now + specs.delay) AS ready_at
-        FROM unnest(CAST($26 AS text[]), CAST($27 AS text[]), CAST($28 AS text[]), CAST($29 AS text[]), CAST($30 AS text[]), CAST($31 AS bytea[]), CAST($32 AS bigint[]), CAST($33 AS integer[]), CAST($34 AS double precision[]), CAST($35 AS integer[]), CAST($36 AS interval[]), CAST($37 AS timestamptz[]), CAST($38 AS interval[]), CAST($39 AS timestamptz[])) WITH ORDINALITY AS specs (namespace, queue, task, partition_key, job_group, policy, input_hash, priority, aging, max_attempts, delay, run_at, deadline, deadline_at, number)
+        FROM unnest(CAST($27 AS text[]), CAST($28 AS text[]), CAST($29 AS text[]), CAST($30 AS text[]), CAST($31 AS text[]), CAST($32 AS bytea[]), CAST($33 AS bigint[]), CAST($34 AS integer[]), CAST($35 AS double precision[]), CAST($36 AS integer[]), CAST($37 AS interval[]), CAST($38 AS timestamptz[]), CAST($39 AS interval[]), CAST($40 AS timestamptz[])) WITH ORDINALITY AS specs (namespace, queue, task, partition_key, job_group, policy, input_hash, priority, aging, max_attempts, delay, run_at, deadline, deadline_at, number)
         CROSS JOIN (SELECT coalesce(CAST($1 AS timestamptz), statement_timestamp())) AS moment (now)
     ) AS specs
 ),
@@ -166,7 +167,7 @@ continued AS (
         progress         = 0,
         progress_message = '',
         progress_details = NULL
-    FROM unnest(CAST($9 AS integer[]), CAST($10 AS text[]), CAST($13 AS integer[]), CAST($14 AS bytea[]), CAST($15 AS text[])) AS claims (commit, id, next_spec, input, node_key)
+    FROM unnest(CAST($10 AS integer[]), CAST($11 AS text[]), CAST($14 AS integer[]), CAST($15 AS bytea[]), CAST($16 AS text[])) AS claims (commit, id, next_spec, input, node_key)
     JOIN job_specs ON job_specs.number = claims.next_spec
     WHERE jobs.id = claims.id
       AND (SELECT serials FROM good)[claims.commit] IS NOT NULL
@@ -188,7 +189,7 @@ retried AS (
     FROM (
         SELECT id, failure, hold_off, is_snoozed, closes_limit,
                coalesce(until, coalesce(CAST($1 AS timestamptz), statement_timestamp()) + delay) AS ready_at
-        FROM unnest(CAST($40 AS integer[]), CAST($41 AS text[]), CAST($42 AS text[]), CAST($43 AS interval[]), CAST($44 AS timestamptz[]), CAST($45 AS interval[]), CAST($46 AS boolean[]), CAST($47 AS text[])) AS retries (commit, id, failure, delay, until, hold_off, is_snoozed, closes_limit)
+        FROM unnest(CAST($41 AS integer[]), CAST($42 AS text[]), CAST($43 AS text[]), CAST($44 AS interval[]), CAST($45 AS timestamptz[]), CAST($46 AS interval[]), CAST($47 AS boolean[]), CAST($48 AS text[])) AS retries (commit, id, failure, delay, until, hold_off, is_snoozed, closes_limit)
         WHERE (SELECT serials FROM good)[retries.commit] IS NOT NULL
     ) AS retries
     WHERE jobs.id = retries.id
@@ -224,7 +225,7 @@ added AS (
     SELECT jobs.id, namespace, queue, task, partition_key, job_group, policy, jobs.input, input_hash,
            priority, max_attempts, jobs.run_id, jobs.node_key, now, ready_at, deadline_at, rank,
            status
-    FROM unnest(CAST($20 AS integer[]), CAST($21 AS text[]), CAST($22 AS text[]), CAST($23 AS integer[]), CAST($24 AS bytea[]), CAST($25 AS text[])) AS jobs (commit, id, run_id, spec, input, node_key)
+    FROM unnest(CAST($21 AS integer[]), CAST($22 AS text[]), CAST($23 AS text[]), CAST($24 AS integer[]), CAST($25 AS bytea[]), CAST($26 AS text[])) AS jobs (commit, id, run_id, spec, input, node_key)
     JOIN job_specs ON job_specs.number = jobs.spec
     WHERE (SELECT serials FROM good)[jobs.commit] IS NOT NULL
     RETURNING partition_key, rank, status
@@ -241,8 +242,8 @@ SELECT coalesce(CAST($1 AS timestamptz), statement_timestamp()) AS now,
        least(
            (
                SELECT min(front.rank)
-               FROM unnest(CAST($48 AS text[])) AS place (namespace)
-               CROSS JOIN unnest(CAST($49 AS text[])) AS wanted (partition_key)
+               FROM unnest(CAST($49 AS text[])) AS place (namespace)
+               CROSS JOIN unnest(CAST($50 AS text[])) AS wanted (partition_key)
                CROSS JOIN LATERAL (
                    SELECT rank
                    FROM "perdure".jobs
@@ -261,7 +262,7 @@ SELECT coalesce(CAST($1 AS timestamptz), statement_timestamp()) AS now,
                    SELECT partition_key, rank, status FROM retried
                ) AS own
                WHERE status = 'waiting'
-                 AND partition_key = ANY (CAST($49 AS text[]))
+                 AND partition_key = ANY (CAST($50 AS text[]))
            )
        ) AS most_urgent_rank
 FROM locked

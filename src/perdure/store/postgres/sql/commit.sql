@@ -13,9 +13,9 @@ WITH locked AS MATERIALIZED (
     SELECT array_agg(verdict.name) AS verdicts,
            array_agg(CASE WHEN verdict.name = 'write' THEN run.serial END) AS serials,
            array_agg(run.status IS DISTINCT FROM commits.status) AS status_changed
-    FROM :commits(namespace, run_id, expected, token, status)
+    FROM :commits(namespace, run_id, expected, token, status, created_at)
     LEFT JOIN LATERAL (
-        SELECT serial, number, token, status
+        SELECT serial, number, token, status, created_at
         FROM {schema}.runs
         WHERE runs.id = commits.run_id
           AND runs.namespace = commits.namespace
@@ -24,6 +24,7 @@ WITH locked AS MATERIALIZED (
     CROSS JOIN LATERAL (
         SELECT CASE
             WHEN run.token = commits.token THEN 'written_before'  -- an earlier attempt's response was lost
+            WHEN run.created_at <> commits.created_at THEN 'conflict'  -- it was replaced
             WHEN run.number = commits.expected THEN 'write'
             WHEN EXISTS (
                 SELECT

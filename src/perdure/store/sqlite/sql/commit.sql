@@ -5,6 +5,7 @@
 -- Everything that a step is checked against: the run, and the job that it settles. The + keeps the
 -- planner from an index with longer keys than the id.
 SELECT run.serial, {last_number}, run.token, run.status, run.flow, run.parent_run, run.parent_key,
+       run.created_at,
        {node_job_row}
 FROM {prefix}runs AS run
 LEFT JOIN {prefix}jobs AS job
