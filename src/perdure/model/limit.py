@@ -50,7 +50,7 @@ class Concurrency(Limit):
 class Rate(Limit):
     """At most ``count`` starts in any window of length ``per``; ``evenly`` also spaces them.
 
-    The window is counted with a margin of 100 ms, so that it holds for the starts of bodies.
+    The window has a margin of 100 ms, so that the rate applies to the actual starts of bodies.
     """
 
     count: int = 1
@@ -88,9 +88,10 @@ class Spacing(Limit):
 class Limiter(Protocol):
     """Counts places under keys outside of the store, for a ``CustomLimit``.
 
-    A worker makes all calls on its event loop, several at the same time, and each must answer
-    within 5 s. ``ttl`` is the worker's lease: a place that is not renewed for as long is free
-    again, because its worker has crashed.
+    Each worker makes all calls in a thread with its own event loop, several at the same time, and
+    each must return within 5 s. Workers of one process call from several threads. ``ttl`` is the
+    worker's lease: a place that is not renewed for that long must become free, because its worker
+    has crashed.
     """
 
     async def acquire(
@@ -108,7 +109,7 @@ class Limiter(Protocol):
         ...
 
     async def release(self, key: str, places: Sequence[str]) -> None:
-        """Free these places, of which some may be free already."""
+        """Free these places; some may already be free."""
         ...
 
 

@@ -25,14 +25,17 @@ HANDLER_SECONDS_MAX = 1.0
 _log = logging.getLogger("perdure.worker")
 
 
-def run_until_main_ends(main: Coroutine[Any, Any, T]) -> T:
+def run_until_main_ends(
+    main: Coroutine[Any, Any, T],
+    loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None,
+) -> T:
     """Like ``asyncio.run``, but nothing except ``main`` ends the event loop.
 
     asyncio lets ``SystemExit`` and ``KeyboardInterrupt`` out of any task or callback end the loop,
-    also out of a task that a body started. The body that awaits such a task gets the exception
-    too, and its attempt fails.
+    also out of a task that a body or a limiter started. Whatever awaits such a task gets the
+    exception too, and an attempt fails.
     """
-    with asyncio.Runner() as runner:
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
         loop = runner.get_loop()
         task = loop.create_task(main)
         while True:
@@ -41,7 +44,7 @@ def run_until_main_ends(main: Coroutine[Any, Any, T]) -> T:
             except (SystemExit, KeyboardInterrupt):
                 if task.done() or ctrl_c_raises():
                     raise
-                _log.exception("a task or callback of a body tried to end the process")
+                _log.exception("a task or callback tried to end the process")
 
 
 def ctrl_c_raises() -> bool:

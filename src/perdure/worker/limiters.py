@@ -1,28 +1,36 @@
 """Places under limits of the user's own: asked for before a claim, renewed, and released.
 
 A limiter may be slow or broken, so asking runs beside the claims: partitions under other limits go
-on. All calls come from the worker's event loop.
+on. Each limiter is called in a thread with an event loop of its own: a body that blocks the
+worker's loop keeps its place as long as its lease, and a limiter that blocks its thread delays no
+renewals but its own.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+import threading
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakValueDictionary
 
 from perdure import clock
 from perdure.model.job import Claim, ClaimedJob
 from perdure.model.limit import Limiter
+from perdure.worker.executors import call_on_loop
+from perdure.worker.isolation import run_until_main_ends
 
 if TYPE_CHECKING:
     from perdure.worker.claims import Claims
 
 ANSWER_SECONDS_MAX = 5.0
 """How long a limiter may take to answer."""
+JOIN_SECONDS_MAX = 1.0
+"""How long a stop waits for the threads of limiters, which a limiter may block."""
 RETRY_SECONDS = 1.0
 """When to ask again after an error, or if the limiter does not say when."""
 RENEWALS_PER_LEASE = 3
@@ -32,6 +40,69 @@ Named = tuple[str, Limiter]
 """A limiter and the key to ask it for."""
 Places = tuple[str, ...]
 """What one job holds: a place under each limit."""
+
+
+T = TypeVar("T")
+
+
+class LimiterThread:
+    """Calls one limiter on an event loop of its own, until it is stopped."""
+
+    def __init__(self, renew_forever: Coroutine[Any, Any, None]) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._renew_forever = renew_forever
+        self._stopping = asyncio.Event()
+        self._thread = threading.Thread(target=self._main, name="perdure limiter", daemon=True)
+        self._thread.start()
+
+    async def answer_to(self, call: Callable[[], Awaitable[T]]) -> T:
+        return await asyncio.wrap_future(
+            asyncio.run_coroutine_threadsafe(bounded(call), self._loop)
+        )
+
+    def stop(self) -> None:
+        """Let the thread end. Cancels calls that did not answer."""
+        call_on_loop(self._loop, self._stopping.set)
+
+    def join(self, seconds: float) -> None:
+        self._thread.join(seconds)
+
+    def _main(self) -> None:
+        run_until_main_ends(self._serve(), lambda: self._loop)
+
+    async def _serve(self) -> None:
+        renewing = asyncio.create_task(self._renew_forever)
+        await self._stopping.wait()
+        renewing.cancel()
+
+
+async def bounded(call: Callable[[], Awaitable[T]]) -> T:
+    """What a limiter answers. Raises ``TimeoutError`` if that takes too long."""
+    async with asyncio.timeout(ANSWER_SECONDS_MAX):
+        try:
+            return await call()
+        except Exception:
+            raise
+        except BaseException as error:
+            if isinstance(error, asyncio.CancelledError):
+                task = asyncio.current_task()
+                if task is None or task.cancelling():
+                    raise
+            # Others would end the thread, or be taken for a cancellation of the caller.
+            raise RuntimeError(f"the limiter raised {type(error).__name__}") from error
+
+
+@contextmanager
+def failures_logged() -> Iterator[None]:
+    try:
+        yield
+    except Exception:
+        _log.exception("limiter failed; its places free by themselves")
+
+
+async def renew(limiter: Limiter, key: str, places: Sequence[str], ttl: timedelta) -> None:
+    with failures_logged():
+        await bounded(partial(limiter.renew, key, places, ttl))
 
 
 class Reservation:
@@ -59,7 +130,8 @@ class Limiters:
         """Those with free places."""
         self._held: dict[Claim, tuple[Reservation, Places]] = {}
         self._calls: set[asyncio.Task[None]] = set()
-        self._renewing: asyncio.Task[None] | None = None
+        self._threads: dict[int, LimiterThread] = {}
+        """By id of the limiter, which each of them keeps alive."""
         self._is_closed = False
 
     def reservation_under(self, limits: Sequence[Named]) -> Reservation:
@@ -78,8 +150,6 @@ class Limiters:
         ):
             reservation.is_asking = True
             self._call(self._ask(reservation, wanted))
-            if self._renewing is None:
-                self._renewing = asyncio.create_task(self._renew_forever())
         if reservation.is_asking or reservation.opens_later:
             self._claims.opens_later = True
         return False
@@ -101,21 +171,48 @@ class Limiters:
 
     def ended(self, claim: Claim) -> None:
         """The attempt of a claim ended: release its places, and claim again."""
+        if self._is_closed:
+            return  # its body may still run
         if self._held and (held := self._held.pop(claim, None)) is not None:
             reservation, places = held
             self._release(reservation, [places], self._look_again(reservation))
 
-    async def close(self) -> None:
-        """Release everything. Call it when no attempt runs any more."""
+    async def close(self, *, ends_process: bool) -> None:
+        """Release all places but those of bodies that still run.
+
+        With ``ends_process``, these are renewed until then.
+        """
         self._is_closed = True
-        if self._renewing is not None:
-            self._renewing.cancel()
-            await asyncio.gather(self._renewing, return_exceptions=True)
-        self.release_all_free()
-        for claim in list(self._held):
-            self.ended(claim)
-        while self._calls:  # those that ask release what they get
-            await asyncio.gather(*self._calls, return_exceptions=True)
+        if not self._threads and not self._calls:
+            return
+        try:
+            self.release_all_free()
+            async with asyncio.timeout(ANSWER_SECONDS_MAX):
+                while self._calls:  # those that ask release what they get
+                    await asyncio.gather(*self._calls, return_exceptions=True)
+        except TimeoutError:
+            _log.error("limiter does not answer; its places free by themselves")
+        finally:
+            if not ends_process:
+                await self._stop_threads()
+
+    async def _stop_threads(self) -> None:
+        """End the threads, without blocking the event loop."""
+        threads = list(self._threads.values())
+        until = clock.monotonic() + JOIN_SECONDS_MAX
+
+        def join() -> None:
+            for thread in threads:
+                thread.join(max(0.0, until - clock.monotonic()))
+
+        for thread in threads:
+            thread.stop()
+        await asyncio.get_running_loop().run_in_executor(None, join)
+
+    def _thread_of(self, limiter: Limiter) -> LimiterThread:
+        if (thread := self._threads.get(id(limiter))) is None:
+            thread = self._threads[id(limiter)] = LimiterThread(self._renew_forever(limiter))
+        return thread
 
     async def _ask(self, reservation: Reservation, wanted: int) -> None:
         """Ask each limiter for as many places as the one before has granted."""
@@ -123,8 +220,8 @@ class Limiters:
         count, again_at, seconds = wanted, None, RETRY_SECONDS
         try:
             for key, limiter in reservation.limits:
-                async with asyncio.timeout(ANSWER_SECONDS_MAX):
-                    places, again_at = await limiter.acquire(key, count, self._ttl)
+                acquire = partial(limiter.acquire, key, count, self._ttl)
+                places, again_at = await self._thread_of(limiter).answer_to(acquire)
                 granted.append(list(places))
                 count = min(count, len(granted[-1]))
                 if count == 0:
@@ -140,7 +237,7 @@ class Limiters:
             count = 0
         for (key, limiter), each in zip(reservation.limits, granted, strict=False):
             if each[count:]:
-                self._call(self._answer(partial(limiter.release, key, each[count:])))
+                self._call(self._end(limiter, key, each[count:]))
         if count:
             reservation.free += zip(*(each[:count] for each in granted), strict=True)
             self._granted.add(reservation)
@@ -168,32 +265,40 @@ class Limiters:
         for (key, limiter), places in zip(
             reservation.limits, zip(*released, strict=True), strict=True
         ):
-            self._call(self._answer(partial(limiter.release, key, places), then))
+            self._call(self._end(limiter, key, places, then))
 
-    async def _renew_forever(self) -> None:
-        while True:
-            await asyncio.sleep(self._ttl.total_seconds() / RENEWALS_PER_LEASE)
-            for key, limiter, places in self._all_places():
-                self._call(self._answer(partial(limiter.renew, key, places, self._ttl)))
+    async def _renew_forever(self, limiter: Limiter) -> None:
+        """Runs in the thread of the limiter."""
+        async with asyncio.TaskGroup() as calls:
+            while True:
+                await asyncio.sleep(self._ttl.total_seconds() / RENEWALS_PER_LEASE)
+                for key, places in self._places_under(limiter).items():
+                    calls.create_task(renew(limiter, key, places, self._ttl))
 
-    def _all_places(self) -> list[tuple[str, Limiter, list[str]]]:
-        found: dict[tuple[str, int], tuple[str, Limiter, list[str]]] = {}
+    def _places_under(self, limiter: Limiter) -> dict[str, list[str]]:
+        """By key. Called from a thread, so each collection is copied first."""
+        found: dict[str, list[str]] = {}
         having = [
-            (reservation, place) for reservation in self._granted for place in reservation.free
+            (reservation, place)
+            for reservation in list(self._granted)
+            for place in list(reservation.free)
         ]
-        for reservation, held in [*having, *self._held.values()]:
-            for (key, limiter), place in zip(reservation.limits, held, strict=True):
-                found.setdefault((key, id(limiter)), (key, limiter, []))[2].append(place)
-        return list(found.values())
+        for reservation, held in [*having, *list(self._held.values())]:
+            for (key, each), place in zip(reservation.limits, held, strict=True):
+                if each is limiter:
+                    found.setdefault(key, []).append(place)
+        return found
 
-    async def _answer(
-        self, call: Callable[[], Awaitable[None]], then: Callable[[], None] | None = None
+    async def _end(
+        self,
+        limiter: Limiter,
+        key: str,
+        places: Sequence[str],
+        then: Callable[[], None] | None = None,
     ) -> None:
-        try:
-            async with asyncio.timeout(ANSWER_SECONDS_MAX):
-                await call()
-        except Exception:
-            _log.exception("limiter failed; its places free by themselves")
+        with failures_logged():
+            release = partial(limiter.release, key, places)
+            await self._thread_of(limiter).answer_to(release)
         if then is not None:
             then()
 
