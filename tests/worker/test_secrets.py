@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import hashlib
 import json
 import logging
 import sqlite3
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -70,6 +74,21 @@ def stored_bytes(url: str) -> dict[str, bytes]:
     return {**{f"repr of {name}": data for name, data in found.items()}, **raw, **files}
 
 
+def kept_leaks(url: str) -> dict[str, list[str]]:
+    """Where the secret is kept, and which parts of it."""
+    found = {name: leaks_in(data) for name, data in stored_bytes(url).items()}
+    return {name: leaks for name, leaks in found.items() if leaks}
+
+
+@asynccontextmanager
+async def serving(url: str, **settings: Any) -> AsyncIterator[tuple[AsyncClient, Running]]:
+    """A client, and a worker that has the secret; it has stopped at the end."""
+    running = await Running(Worker(url, **{"secrets": {"key": VALUE}, **settings})).start()
+    async with AsyncClient(url) as client:
+        yield client, running
+    await running.stop()
+
+
 def told_bytes(running: Running) -> bytes:
     return "\n".join(repr(event) for event in running.all(JobEvent)).encode()
 
@@ -126,24 +145,18 @@ class TestNothingIsKept:
         caplog.set_level(logging.DEBUG)
         again = Retry(1, first=0)
         flow = Flow("telling").then(tell_all, retries=again).build()
-        worker = Worker(
-            sqlite_url, tasks=[tell_all], flows=[flow], secrets={"key": VALUE}, hold_off="0s"
-        )
-        running = await Running(worker).start()
-        async with AsyncClient(sqlite_url) as client:
+        settings = {"tasks": [tell_all], "flows": [flow], "hold_off": "0s"}
+        async with serving(sqlite_url, **settings) as (client, running):
             job = await client.enqueue(tell_all, how)
             run = await client.submit(flow, how)
             results = await asyncio.gather(job.result(10), run.result(10), return_exceptions=True)
-        await running.stop()
 
         for result in results:
             assert MASK in str(result)
             assert leaks_in(str(result).encode()) == []
             notes = "".join(getattr(result, "__notes__", []))
             assert leaks_in(notes.encode()) == []
-        assert {name: leaks_in(data) for name, data in stored_bytes(sqlite_url).items()} == {
-            name: [] for name in stored_bytes(sqlite_url)
-        }
+        assert kept_leaks(sqlite_url) == {}
         assert leaks_in(told_bytes(running)) == []
         assert leaks_in(caplog.text.encode()) == []
 
@@ -171,21 +184,16 @@ class TestNothingIsKept:
             .join(lambda parts: parts, name="last")
             .build()
         )
-        worker = Worker(sqlite_url, tasks=[pause], flows=[flow], secrets={"key": VALUE})
-        running = await Running(worker).start()
-        async with AsyncClient(sqlite_url) as client:
+        async with serving(sqlite_url, tasks=[pause], flows=[flow]) as (client, running):
             job = await client.enqueue(pause, None)
             run = await client.submit(flow)
-            await running.told(AttemptRequeued, count=2)
+            await running.emitted(AttemptRequeued, count=2)
             await client.jobs.resume(job.id)
             await client.runs.report(run.id, "pause", status="completed")
             found = [await job.result(10), await run.result(10)]
-        await running.stop()
 
         assert found == [{"key": MASK}, {"one": {"key": MASK}, "three": {"key": MASK}}]
-        assert [
-            leaks_in(data) for data in stored_bytes(sqlite_url).values() if leaks_in(data)
-        ] == []
+        assert kept_leaks(sqlite_url) == {}
 
     async def test_of_templates_and_inputs(self, sqlite_url):
         @task
@@ -203,30 +211,22 @@ class TestNothingIsKept:
             )
             .build()
         )
-        running = await Running(Worker(sqlite_url, flows=[flow], secrets={"key": VALUE})).start()
-        async with AsyncClient(sqlite_url) as client:
+        async with serving(sqlite_url, flows=[flow]) as (client, _):
             found = await (await client.submit(flow)).result(10)
-        await running.stop()
 
         assert found == {"sent": f"Bearer {MASK}", "key": MASK}
-        assert [
-            leaks_in(data) for data in stored_bytes(sqlite_url).values() if leaks_in(data)
-        ] == []
+        assert kept_leaks(sqlite_url) == {}
 
     @pytest.mark.parametrize("how", ["return", "raise", "step"])
     async def test_of_what_a_process_says(self, sqlite_url, how, monkeypatch):
         monkeypatch.setenv("PERDURE_SECRET_KEY", VALUE)
         tell = process_tasks.tell_in_process
-        running = await Running(Worker(sqlite_url, tasks=[tell])).start()
-        async with AsyncClient(sqlite_url) as client:
+        async with serving(sqlite_url, tasks=[tell], secrets=None) as (client, running):
             job = await client.enqueue(tell, how)
             results: Any = await asyncio.gather(job.result(30), return_exceptions=True)
-        await running.stop()
 
         assert MASK in str(results[0])
-        assert [
-            leaks_in(data) for data in stored_bytes(sqlite_url).values() if leaks_in(data)
-        ] == []
+        assert kept_leaks(sqlite_url) == {}
         assert leaks_in(told_bytes(running)) == []
 
     @pytest.mark.parametrize(
@@ -241,9 +241,8 @@ class TestNothingIsKept:
         job = await world.enqueue(body, secrets={"key": VALUE})
         with pytest.raises(JobFailed) as caught:
             await job.result(30)
-        failure = caught.value.failure
-        assert failure is not None
-        assert failure.type == failed
+        assert caught.value.failure is not None
+        assert caught.value.failure.type == failed
 
     async def test_of_names_that_are_stored_as_they_are(self, client, start_worker):
         @task
@@ -257,10 +256,8 @@ class TestNothingIsKept:
         await start_worker(name_step, name_pause, secrets={"key": VALUE})
 
         for each in (name_step, name_pause):
-            with pytest.raises(JobFailed) as caught:
+            with failing("worker.secret_in_name", JobFailed):
                 await (await client.enqueue(each)).result(10)
-            assert caught.value.failure is not None
-            assert caught.value.failure.code == "worker.secret_in_name"
 
 
 class TestProvider:
@@ -307,11 +304,8 @@ class TestProvider:
 
     @pytest.mark.parametrize("provider", [7, "text", ["key"]])
     def test_must_be_one(self, memory_url, provider):
-        @task
-        async def nothing() -> None: ...
-
         with refused("worker.invalid_secrets", type=type(provider).__name__):
-            Worker(memory_url, tasks=[nothing], secrets=provider)
+            Worker(memory_url, tasks=[echo], secrets=provider)
 
     def test_must_not_be_async(self):
         async def provide(name: str) -> str:
@@ -320,9 +314,16 @@ class TestProvider:
         with refused("worker.invalid_secrets", type="function"):
             Secrets(provide)  # type: ignore[arg-type]
 
-    @pytest.mark.parametrize("value", ["", "abc", 1234567])
-    def test_must_give_texts_that_can_be_masked(self, value):
-        with pytest.raises(Exception, match=r"shorter than 4 characters|must be a string"):
+    @pytest.mark.parametrize(
+        "value, code",
+        [
+            ("", "worker.secret_too_short"),
+            ("abc", "worker.secret_too_short"),
+            (1234567, "worker.secret_type"),
+        ],
+    )
+    def test_must_give_texts_that_can_be_masked(self, value, code):
+        with refused(code, secret="key"):
             Secrets({"key": value}).find("key")
 
     def test_that_does_not_know_a_name_says_what_to_do(self):
@@ -340,12 +341,9 @@ async def test_a_string_is_masked_by_characters(sqlite_url):
         assert ctx.mask("passé".encode()) == MASK.encode() + b"\xa9"
         return [ctx.mask(f"a {secret} b"), ctx.mask("\ud800")[:0]]
 
-    worker = Worker(sqlite_url, tasks=[show], secrets={"key": "passÃ"})
-    running = await Running(worker).start()
-    async with AsyncClient(sqlite_url) as client:
+    async with serving(sqlite_url, tasks=[show], secrets={"key": "passÃ"}) as (client, _):
         job = await client.enqueue(show)
         assert await job.result(20) == [f"a {MASK} b", ""]
-    await running.stop()
 
 
 class TestMasker:
@@ -360,9 +358,47 @@ class TestMasker:
     def test_masks_the_whole_of_a_secret_that_contains_another(self):
         assert Masker(["abcd", "xxabcdxx"]).text("a xxabcdxx b") == f"a {MASK} b"
 
+    @pytest.mark.parametrize(
+        "secrets, text, masked",
+        [
+            (["AAAA-BBBB", "BBBB-CCCCCCCC"], "AAAA-BBBB-CCCCCCCC", MASK),
+            (["BBBB-CCCCCCCC", "AAAA-BBBB"], "x AAAA-BBBB-CCCCCCCC y", f"x {MASK} y"),
+            (["abab"], "ababab", MASK),
+            (["abab"], "xabababab-ababx", f"x{MASK}-{MASK}x"),
+            (["abcabca"], "abcabcabca-abcabcabcabc", f"{MASK}-{MASK}bc"),
+            (["abcd", "wxyz"], "abcdwxyzabcd", MASK * 3),
+            (["abcd", "xxabcdxx"], "abcdxxabcdxxabcd", MASK * 3),
+        ],
+    )
+    def test_masks_all_of_secrets_that_overlap(self, secrets, text, masked):
+        assert Masker(secrets).text(text) == masked
+        assert Masker(secrets).raw(text.encode()) == masked.encode()
+
+    @pytest.mark.parametrize("secret, text", [("a" * 2_000, "a"), ("ab" * 1_000, "ab")])
+    def test_masks_a_secret_that_overlaps_itself_in_linear_time(self, secret, text):
+        started = time.process_time()
+        assert Masker([secret]).text(text * 2_000_000) == MASK
+        assert time.process_time() - started < 5
+
+    def test_masks_a_secret_that_is_repeated_in_linear_time(self):
+        started = time.process_time()
+        assert Masker(["secret-1"]).text("secret-1 " * 300_000) == f"{MASK} " * 300_000
+        assert time.process_time() - started < 10
+
     def test_masks_each_line_of_a_long_secret(self):
         key = "-----BEGIN KEY-----\nAbCdEfGhIjKl\n-----END KEY-----"
         assert Masker([key]).text("at AbCdEfGhIjKl.") == f"at {MASK}."
+
+    def test_masks_a_secret_of_many_lines_quickly(self):
+        """Finding 4: a pattern of all its forms took 5 s per megabyte, and held the interpreter."""
+        digests = [hashlib.sha384(b"%d" % number).digest() for number in range(50)]
+        lines = [base64.b64encode(digest).decode() for digest in digests]
+        masker = Masker(["\n".join(lines)])
+        text = ("lorem ipsum dolor " * 500_000) + lines[7]
+        started = time.monotonic()
+        assert masker.text(text).endswith(f"dolor {MASK}")
+        assert masker.raw(text.encode()).endswith(b"dolor " + MASK.encode())
+        assert time.monotonic() - started < 20
 
     @pytest.mark.parametrize("before", [b"", b"a", b"ab", b"user:"])
     @pytest.mark.parametrize("encode", [base64.b64encode, base64.urlsafe_b64encode])

@@ -10,11 +10,10 @@ from __future__ import annotations
 import base64
 import json
 import os
-import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from inspect import iscoroutinefunction
-from typing import Any
+from typing import Any, AnyStr
 from urllib.parse import quote, quote_plus
 
 import msgspec
@@ -46,25 +45,22 @@ _URL_SAFE = str.maketrans("+/", "-_")
 class Masker:
     """Masks a fixed set of secret values. Immutable."""
 
-    __slots__ = ("_in_bytes", "_in_json", "_pattern")
+    __slots__ = ("_forms", "_in_bytes", "_in_json")
 
     def __init__(self, values: Iterable[str]) -> None:
-        # Longest first, so that a secret that contains another one is masked as a whole.
-        forms = sorted({form for value in values for form in _forms(value)}, key=len, reverse=True)
-        self._pattern = re.compile("|".join(map(re.escape, forms)))
-        raw = sorted({each for form in forms for each in _raw_forms(form)}, key=len, reverse=True)
-        self._in_bytes = re.compile(b"|".join(map(re.escape, raw)))
-        self._in_json = tuple(_escaped(form).encode() for form in forms)
+        self._forms = tuple({form for value in values for form in _forms(value)})
+        self._in_bytes = tuple({each for form in self._forms for each in _raw_forms(form)})
+        self._in_json = tuple(_escaped(form).encode() for form in self._forms)
 
     def is_in(self, text: str) -> bool:
-        return self._pattern.search(text) is not None
+        return any(form in text for form in self._forms)
 
     def text(self, text: str) -> str:
-        return self._pattern.sub(MASK, text)
+        return _masked(text, self._forms, MASK)
 
     def raw(self, data: bytes) -> bytes:
         """Mask in data of any kind, before it is encoded."""
-        return self._in_bytes.sub(MASK.encode(), data)
+        return _masked(data, self._in_bytes, MASK.encode())
 
     def json(self, data: bytes) -> bytes:
         """The JSON with secrets in strings and numbers masked."""
@@ -116,6 +112,37 @@ class Masker:
                 return replace(outcome, reason=self.text(outcome.reason))
         failure = getattr(outcome, "failure", None)
         return outcome if failure is None else replace(outcome, failure=self.failure(failure))
+
+
+def _masked(text: AnyStr, forms: Iterable[AnyStr], mask: AnyStr) -> AnyStr:
+    """The text with each secret replaced, and overlapping ones together."""
+    # One form after the other: a pattern of all forms of a long secret would take seconds per
+    # megabyte without releasing the interpreter, and the worker would lose its leases.
+    spans = sorted(span for form in forms for span in _spans(text, form))
+    if not spans:
+        return text
+    parts: list[AnyStr] = []
+    (start, end), copied = spans[0], 0
+    for first, last in spans[1:]:
+        if first < end:
+            end = max(end, last)
+        else:
+            parts.append(text[copied:start])
+            start, end, copied = first, last, end
+    parts += [text[copied:start], text[end:]]
+    return mask.join(parts)
+
+
+def _spans(text: AnyStr, form: AnyStr) -> Iterator[tuple[int, int]]:
+    """Where the form is in the text; occurrences that overlap are one span."""
+    length, start = len(form), text.find(form)
+    while start >= 0:
+        last = start
+        # The last one that overlaps, so that a repetitive text takes linear time.
+        while (overlapping := text.rfind(form, last + 1, last + 2 * length - 1)) >= 0:
+            last = overlapping
+        yield start, last + length
+        start = text.find(form, last + length)
 
 
 def _forms(value: str) -> Iterator[str]:
