@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from perdure.errors import InvalidInput, fault_text
-from perdure.expr.path import Path
+from perdure.expr.path import Path, path_text
 from perdure.forms.schema import (
     DEFAULTS_MAX,
     FAULTS_MAX,
@@ -26,16 +26,15 @@ from perdure.forms.schema import (
     merge_answer,
     with_defaults,
 )
-
-# Faults of a form as the reasons by field, which is how these tests read them.
 from tests.support.refusal import refused
 
 
 def field_faults(schema: Any, data: Any) -> dict[str, list[str]]:
-    return by_field(faults_of(schema, data))
-
-
-# Forms: what does not fit is told per field, and defaults are filled in.
+    """The codes of the faults by field path, without ``form.``; "" is the whole value."""
+    found: dict[str, list[str]] = {}
+    for fault in faults_of(schema, data):
+        found.setdefault(path_text(fault.where), []).append(fault.code.removeprefix("form."))
+    return found
 
 
 json_values = st.recursive(
@@ -122,75 +121,73 @@ class TestFaultsOf:
         answer = {"amount": 0, "kind": "x", "payer": {}, "receipts": [{"id": 1}, {}], "tip": 2}
 
         assert field_faults(EXPENSE, answer) == {
-            "amount": ["must be at least 1"],
-            "reason": ["is required"],
-            "kind": ['is not one of "travel", "meal"'],
-            "payer.name": ["is required"],
-            "receipts.1.id": ["is required"],
-            "tip": ["is not a field of this form"],
+            "amount": ["minimum"],
+            "reason": ["required"],
+            "kind": ["enum"],
+            "payer.name": ["required"],
+            "receipts.1.id": ["required"],
+            "tip": ["unknown_field"],
         }
 
     def test_are_reported_for_the_whole_where_no_field_is_wrong(self):
-        assert field_faults(EXPENSE, [1]) == {"": ["must be an object"]}
+        assert field_faults(EXPENSE, [1]) == {"": ["type"]}
 
     def test_gather_several_of_one_field(self):
-        schema = {"minLength": 3, "pattern": "^x"}
-        assert field_faults(schema, "a") == {
-            "": ["must have at least 3 characters", "must match ^x"]
-        }
+        faults = faults_of({"minLength": 3, "pattern": "^x"}, "a")
+        assert by_field(faults) == {"": [fault_text(each) for each in faults]}
+        assert [each.code for each in faults] == ["form.min_length", "form.pattern"]
 
     @pytest.mark.parametrize(
-        "schema, value, told",
+        "schema, value, code",
         [
-            ({"type": "string"}, 7, "must be a string"),
-            ({"type": "integer"}, 7.5, "must be an integer"),
-            ({"type": "integer"}, True, "must be an integer"),
-            ({"type": "boolean"}, 1, "must be true or false"),
-            ({"type": ["number", "null"]}, "7", "must be a number or null"),
-            ({"type": "array"}, {}, "must be a list"),
-            ({"enum": [1, "a", None]}, 2, 'is not one of 1, "a", null'),
-            ({"enum": [1]}, True, "is not one of 1"),
-            ({"const": {"a": 1}}, {"a": True}, 'must be {"a":1}'),
-            ({"minimum": 1}, 0.5, "must be at least 1"),
-            ({"maximum": 9}, 10, "must be at most 9"),
-            ({"exclusiveMinimum": 1}, 1, "must be more than 1"),
-            ({"exclusiveMaximum": 9}, 9, "must be less than 9"),
-            ({"multipleOf": 0.01}, 1.005, "must be a multiple of 0.01"),
-            ({"minLength": 1}, "", "must not be empty"),
-            ({"minLength": 2}, "a", "must have at least 2 characters"),
-            ({"maxLength": 1}, "ab", "must have at most 1 character"),
-            ({"pattern": "^a+$"}, "b", "must match ^a+$"),
-            ({"minItems": 1}, [], "must have at least 1 element"),
-            ({"maxItems": 2}, [1, 2, 3], "must have at most 2 elements"),
-            ({"uniqueItems": True}, [1, 2, 1.0], "must not have duplicate elements"),
-            ({"uniqueItems": True}, [{"a": [1]}, {"a": [1]}], "must not have duplicate elements"),
-            ({"contains": {"type": "string"}}, [1], "has no element that matches"),
-            ({"contains": {}, "minContains": 2}, [1], "must have at least 2 elements"),
-            ({"contains": {}, "maxContains": 1}, [1, 2], "must have at most 1 element"),
-            ({"prefixItems": [{}], "items": False}, [1, 2], "has too many elements"),
-            ({"minProperties": 1}, {}, "must have at least 1 field"),
-            ({"maxProperties": 1}, {"a": 1, "b": 2}, "must have at most 1 field"),
-            ({"propertyNames": {"maxLength": 1}}, {"ab": 1}, 'has a field "ab", whose name must'),
-            ({"not": {"type": "string"}}, "a", "must not match the schema"),
+            ({"type": "string"}, 7, "form.type"),
+            ({"type": "integer"}, 7.5, "form.type"),
+            ({"type": "integer"}, True, "form.type"),
+            ({"type": "boolean"}, 1, "form.type"),
+            ({"type": ["number", "null"]}, "7", "form.type"),
+            ({"type": "array"}, {}, "form.type"),
+            ({"enum": [1, "a", None]}, 2, "form.enum"),
+            ({"enum": [1]}, True, "form.enum"),
+            ({"const": {"a": 1}}, {"a": True}, "form.const"),
+            ({"minimum": 1}, 0.5, "form.minimum"),
+            ({"maximum": 9}, 10, "form.maximum"),
+            ({"exclusiveMinimum": 1}, 1, "form.exclusive_minimum"),
+            ({"exclusiveMaximum": 9}, 9, "form.exclusive_maximum"),
+            ({"multipleOf": 0.01}, 1.005, "form.multiple_of"),
+            ({"minLength": 1}, "", "form.empty"),
+            ({"minLength": 2}, "a", "form.min_length"),
+            ({"maxLength": 1}, "ab", "form.max_length"),
+            ({"pattern": "^a+$"}, "b", "form.pattern"),
+            ({"minItems": 1}, [], "form.min_items"),
+            ({"maxItems": 2}, [1, 2, 3], "form.max_items"),
+            ({"uniqueItems": True}, [1, 2, 1.0], "form.unique_items"),
+            ({"uniqueItems": True}, [{"a": [1]}, {"a": [1]}], "form.unique_items"),
+            ({"contains": {"type": "string"}}, [1], "form.contains"),
+            ({"contains": {}, "minContains": 2}, [1], "form.min_contains"),
+            ({"contains": {}, "maxContains": 1}, [1, 2], "form.max_contains"),
+            ({"prefixItems": [{}], "items": False}, [1, 2], "form.items"),
+            ({"minProperties": 1}, {}, "form.min_properties"),
+            ({"maxProperties": 1}, {"a": 1, "b": 2}, "form.max_properties"),
+            ({"propertyNames": {"maxLength": 1}}, {"ab": 1}, "form.property_names"),
+            ({"not": {"type": "string"}}, "a", "form.not"),
             (
                 {"anyOf": [{"type": "string"}, {"minimum": 5}]},
                 3,
-                "must be a string, or must be at l",
+                "form.any_of",
             ),
-            ({"anyOf": [{"required": ["a"]}, {"required": ["b"]}]}, {}, "a is required, or b is r"),
+            ({"anyOf": [{"required": ["a"]}, {"required": ["b"]}]}, {}, "form.any_of"),
             (
                 {"oneOf": [{"type": "string"}, {"type": "null"}]},
                 3,
-                "must be a string, or must be nu",
+                "form.any_of",
             ),
-            ({"oneOf": [{}, {}]}, 3, "must match exactly one"),
-            (False, 3, "must not be given"),
-            ({"if": {"minimum": 5}, "then": {"maximum": 7}}, 9, "must be at most 7"),
+            ({"oneOf": [{}, {}]}, 3, "form.one_of"),
+            (False, 3, "form.forbidden"),
+            ({"if": {"minimum": 5}, "then": {"maximum": 7}}, 9, "form.maximum"),
         ],
     )
-    def test_are_worded_for_people(self, schema, value, told):
-        [message] = field_faults(schema, value)[""]
-        assert told in message
+    def test_have_a_code_for_each_keyword(self, schema, value, code):
+        assert [(each.where, each.code) for each in faults_of(schema, value)] == [((), code)]
 
     @pytest.mark.parametrize(
         "schema, value",
@@ -213,25 +210,27 @@ class TestFaultsOf:
         assert field_faults(schema, value) == {}
 
     @pytest.mark.parametrize(
-        "schema, value, path, told",
+        "schema, value, path, code",
         [
-            ({"properties": {"a": False}}, {"a": 1}, "a", "must not be given"),
-            ({"patternProperties": {"^x": False}}, {"xy": 1}, "xy", "must not be given"),
-            ({"patternProperties": {"^x": {"minimum": 2}}}, {"xy": 1}, "xy", "must be at least 2"),
-            ({"additionalProperties": {"type": "null"}}, {"a": 1}, "a", "must be null"),
+            ({"properties": {"a": False}}, {"a": 1}, "a", "form.forbidden"),
+            ({"patternProperties": {"^x": False}}, {"xy": 1}, "xy", "form.forbidden"),
+            ({"patternProperties": {"^x": {"minimum": 2}}}, {"xy": 1}, "xy", "form.minimum"),
+            ({"additionalProperties": {"type": "null"}}, {"a": 1}, "a", "form.type"),
             (
                 {"patternProperties": {"^x": {}}, "additionalProperties": False},
                 {"x1": 1, "y1": 1},
                 "y1",
-                "is not a field of this form",
+                "form.unknown_field",
             ),
-            ({"dependentRequired": {"a": ["b"]}}, {"a": 1}, "b", "is required if 'a' is given"),
-            ({"items": {"items": {"minimum": 2}}}, [[2], [3, 1]], "1.1", "must be at least 2"),
-            ({"prefixItems": [{}, {"const": 1}]}, [2, 2], "1", "must be 1"),
+            ({"dependentRequired": {"a": ["b"]}}, {"a": 1}, "b", "form.dependent_required"),
+            ({"items": {"items": {"minimum": 2}}}, [[2], [3, 1]], "1.1", "form.minimum"),
+            ({"prefixItems": [{}, {"const": 1}]}, [2, 2], "1", "form.const"),
         ],
     )
-    def test_are_reported_at_the_field(self, schema, value, path, told):
-        assert field_faults(schema, value) == {path: [told]}
+    def test_are_reported_at_the_field(self, schema, value, path, code):
+        assert [(path_text(each.where), each.code) for each in faults_of(schema, value)] == [
+            (path, code)
+        ]
 
     @pytest.mark.parametrize(
         "schema, value",
@@ -243,8 +242,7 @@ class TestFaultsOf:
         ],
     )
     def test_say_that_what_is_no_json_cannot_be_checked(self, schema, value):
-        [told] = field_faults(schema, value)[""]
-        assert told.startswith("cannot be checked: ")
+        assert field_faults(schema, value) == {"": ["not_checkable"]}
 
     def test_do_not_show_large_values(self):
         huge = "x" * 1_000_000
@@ -258,7 +256,7 @@ class TestFaultsOf:
         ]
         for schema in schemas:
             for data in (huge, {huge: huge}):
-                for path, messages in field_faults(schema, data).items():
+                for path, messages in by_field(faults_of(schema, data)).items():
                     assert len(path) < 300
                     assert all(len(message) < 300 for message in messages)
 
@@ -268,15 +266,14 @@ class TestFaultsOf:
 
     @pytest.mark.parametrize("schema", [7, None, "x", {"type": "strin"}, {"$ref": "#/nowhere"}])
     def test_report_a_form_that_is_wrong_itself(self, schema):
-        [message] = field_faults(schema, {})[""]
-        assert "the form itself is invalid" in message
+        assert field_faults(schema, {}) == {"": ["invalid"]}
 
     @given(schema=subschemas, data=json_values)
     def test_are_all_that_jsonschema_finds_or_none(self, schema, data):
         whole = {"$defs": {"a": {"type": "string"}}, "allOf": [schema]}
         faults = field_faults(whole, data)
         assert check_schema(whole) == []
-        if "nested too deeply" not in str(faults):
+        if faults != {"": ["too_much_work"]}:
             assert bool(faults) is not Draft202012Validator(whole).is_valid(data)
 
     @given(schema=json_values | subschemas, data=json_values)
@@ -315,8 +312,8 @@ class TestFormats:
         assert field_faults(schema, 7) == {}
 
     def test_say_what_is_wanted(self):
-        [told] = field_faults({"format": "date"}, "soon")[""]
-        assert told == "must be a date such as 2031-05-17"
+        [fault] = faults_of({"format": "date"}, "soon")
+        assert (fault.code, fault.args["format"]) == ("form.format", "date")
 
     @given(
         name=st.sampled_from(["date", "date-time", "time", "email", "uri", "uuid"]), text=st.text()
@@ -330,6 +327,9 @@ SHOWN = {"kind": "a", "limit": 1, "payee": {"iban": "DE1", "note": "a"}, "lines"
 IS_B: dict[str, Any] = {"properties": {"kind": {"const": "b"}}}
 LIMIT = {"properties": {"limit": True}}
 OPEN = {"additionalProperties": True}
+DRAFT: dict[str, Any] = {"properties": {"status": {"const": "draft"}}}
+AMOUNT = {"properties": {"amount": True}}
+NEED = {"required": ["a"]}
 answers = st.dictionaries(st.text("ab0"), json_values, max_size=3)
 
 
@@ -339,6 +339,125 @@ def found(form: Any, answer: Any, current: Any = SHOWN) -> list[tuple[str, Path]
 
 class TestMergeAnswer:
     """Finding 2: an answer changes only what its form names, where that applies."""
+
+    @pytest.mark.parametrize(
+        "form",
+        [
+            {"if": DRAFT, "then": AMOUNT},
+            {"if": {"not": DRAFT}, "else": AMOUNT},
+            {"if": {"required": ["status"]}, "else": AMOUNT},
+            {
+                "if": {"allOf": [{"$ref": "#/$defs/draft"}]},
+                "then": AMOUNT,
+                "$defs": {"draft": DRAFT},
+            },
+            {"anyOf": [{**DRAFT, "properties": DRAFT["properties"] | {"amount": {}}}, {}]},
+            {"allOf": [{"if": DRAFT, "then": AMOUNT}]},
+        ],
+    )
+    def test_its_branches_depend_on_fields_that_an_answer_omits(self, form):
+        """A condition on a field that is missing holds: a paid amount could be changed."""
+        current = {"status": "paid", "amount": 1}
+        _, faults = merge_answer(form, {"amount": 1_000_000}, current)
+        assert [each.code for each in faults] == ["form.unknown_field"]
+
+    @pytest.mark.parametrize(
+        "form, current, answer, faults",
+        [
+            (
+                {"properties": {"a": {}}, "dependentRequired": {"a": ["b"]}},
+                {"b": 2},
+                {"a": 1},
+                [],
+            ),
+            (
+                {
+                    "if": {"patternProperties": {"^x_": {"const": 1}}, "minProperties": 1},
+                    "then": {"required": ["a"]},
+                },
+                {"x_1": 5},
+                {},
+                [],
+            ),
+            (
+                {
+                    "if": {"patternProperties": {"^x_": {"const": 1}}, "minProperties": 1},
+                    "then": {"required": ["a"]},
+                },
+                {"x_1": 1},
+                {},
+                [("form.required", ("a",))],
+            ),
+            (
+                {"if": {"const": {"z": 5}}, "then": {"required": ["a"]}},
+                {"z": 5},
+                {},
+                [("form.required", ("a",))],
+            ),
+            (
+                {"not": {"const": {"z": 5}}},
+                {"z": 5},
+                {},
+                [("form.not", ())],
+            ),
+            (
+                {"if": {"additionalProperties": False}, "else": {"required": ["a"]}},
+                {"z": 5},
+                {},
+                [("form.required", ("a",))],
+            ),
+            (
+                {"properties": {"a": {}}, "additionalProperties": False, "if": DRAFT, "then": NEED},
+                {"status": "paid"},
+                {},
+                [],
+            ),
+            (
+                {"if": {"required": ["z"]}, "then": {**NEED, "additionalProperties": False}},
+                {"z": 5},
+                {},
+                [("form.required", ("a",))],
+            ),
+            (
+                {"properties": {"in": {"if": {"const": {"z": 5}}, "then": NEED, **NOTED}}},
+                {"in": {"z": 5}},
+                {"in": {}},
+                [("form.required", ("in", "a"))],
+            ),
+        ],
+    )
+    def test_its_conditions_are_judged_with_all_current_data(self, form, current, answer, faults):
+        assert found(form, answer, current) == faults
+
+    @pytest.mark.parametrize(
+        "keyword",
+        [
+            {"additionalProperties": False},
+            {"propertyNames": {"maxLength": 1}},
+            {"maxProperties": 1},
+            {"minProperties": 2},
+            {"allOf": [{"properties": {"a": {}}, "additionalProperties": False}]},
+            {"if": {"required": ["zz"]}, "then": {"maxProperties": 1}},
+        ],
+    )
+    def test_it_does_not_refuse_data_that_no_decider_may_change(self, keyword):
+        inner = {"properties": {"a": {}}, **keyword}
+        form = {**inner, "properties": {"a": inner}}
+        current = {"zz": 1, "a": {"zz": 1, "a": 1}}
+        data, faults = merge_answer(form, {"a": {"a": 2}}, current)
+        assert (data["a"], faults) == ({"zz": 1, "a": 2}, [])
+        listed = {"properties": {"a": {"items": inner}}}
+        data, faults = merge_answer(listed, {"a": [{"a": 2}]}, {"a": [{"zz": 1}]})
+        assert (data, faults) == ({"a": [{"zz": 1, "a": 2}]}, [])
+
+    def test_a_field_that_it_gives_counts(self):
+        form = {"properties": {"a": {}}, "maxProperties": 1, "additionalProperties": True}
+        assert found(form, {"b": 1}, {"a": 1}) == [("form.max_properties", ())]
+
+    def test_a_branch_that_applies_may_be_edited(self):
+        current = {"status": "draft", "amount": 1}
+        data, faults = merge_answer({"if": DRAFT, "then": AMOUNT}, {"amount": 2}, current)
+        assert (data, faults) == ({"status": "draft", "amount": 2}, [])
 
     @pytest.mark.parametrize(
         "schema, answer, faults",
@@ -499,7 +618,7 @@ class TestImporting:
 # Schemas from a network: they reach nothing outside, and cannot stall or crash a process.
 
 
-TOO_MUCH = "cannot be checked: the form or"
+TOO_MUCH = {"": ["too_much_work"]}
 
 
 def nested(levels: int, inside: Any) -> Any:
@@ -536,50 +655,50 @@ class TestCheckSchema:
         assert check_schema(schema) == []
 
     @pytest.mark.parametrize(
-        "schema, told",
+        "schema, path, code",
         [
-            (7, "a schema must be an object, not a number"),
-            ([], "a schema must be an object, not a list"),
-            ({"type": "strin"}, "type: matches none of the alternatives"),
-            ({"properties": {"a": {"minLength": -1}}}, "properties.a.minLength: must be at least"),
-            ({"properties": {"a": 7}}, "properties.a: must be an object or true or false"),
-            ({"items": [{}]}, "items: must be an object or true or false"),
-            ({"properties": [{}]}, "properties: must be an object"),
-            ({"allOf": {}}, "allOf: must be a list"),
-            ({"anyOf": []}, "anyOf: must have at least 1 element"),
-            ({"required": "a"}, "required: must be a list"),
-            ({"properties": {"a": {"pattern": "("}}}, "properties.a: '(' is not a pattern"),
-            ({"items": {"pattern": "(?=a)"}}, "items: '(?=a)' is a pattern that looks ahead"),
-            ({"patternProperties": {"(": {}}}, "'(' is not a pattern"),
-            ({"$ref": "https://example.org/x.json"}, "not found"),
-            ({"anyOf": [{"$ref": "other.json#/a"}]}, "anyOf.0: $ref 'other.json#/a' not found"),
-            ({"$ref": "file:///etc/passwd"}, "not found"),
-            ({"$ref": "#/$defs/missing"}, "not found"),
-            ({"$ref": "#/const", "const": {"minimum": "x"}}, "not found"),
-            ({"$ref": "#/x-own", "x-own": {"minimum": "x"}}, "not found"),
-            ({"$ref": "#/$defs/a", "$defs": []}, "not found"),
-            ({"$dynamicRef": "#x"}, "$dynamicRef cannot be used"),
-            ({"unevaluatedProperties": False}, "write additionalProperties"),
+            (7, "", "schema.not_an_object"),
+            ([], "", "schema.not_an_object"),
+            ({"type": "strin"}, "type", "form.any_of"),
+            ({"properties": {"a": {"minLength": -1}}}, "properties.a.minLength", "form.minimum"),
+            ({"properties": {"a": 7}}, "properties.a", "form.type"),
+            ({"items": [{}]}, "items", "form.type"),
+            ({"properties": [{}]}, "properties", "form.type"),
+            ({"allOf": {}}, "allOf", "form.type"),
+            ({"anyOf": []}, "anyOf", "form.min_items"),
+            ({"required": "a"}, "required", "form.type"),
+            ({"properties": {"a": {"pattern": "("}}}, "properties.a", "schema.pattern"),
+            ({"items": {"pattern": "(?=a)"}}, "items", "schema.pattern"),
+            ({"patternProperties": {"(": {}}}, "", "schema.pattern"),
+            ({"$ref": "https://example.org/x.json"}, "", "schema.broken_reference"),
+            ({"anyOf": [{"$ref": "other.json#/a"}]}, "anyOf.0", "schema.broken_reference"),
+            ({"$ref": "file:///etc/passwd"}, "", "schema.broken_reference"),
+            ({"$ref": "#/$defs/missing"}, "", "schema.broken_reference"),
+            ({"$ref": "#/const", "const": {"minimum": "x"}}, "", "schema.broken_reference"),
+            ({"$ref": "#/x-own", "x-own": {"minimum": "x"}}, "", "schema.broken_reference"),
+            ({"$ref": "#/$defs/a", "$defs": []}, "", "schema.broken_reference"),
+            ({"$dynamicRef": "#x"}, "", "schema.refused_keyword"),
+            ({"unevaluatedProperties": False}, "", "schema.refused_keyword"),
             (
                 {"items": {"$schema": "http://json-schema.org/draft-07/schema#"}},
-                "only allowed at the top",
+                "items",
+                "schema.only_at_top",
             ),
-            ({"items": {"$id": "https://example.org/"}}, "items: $id is only allowed at the top"),
-            ({"$schema": "http://json-schema.org/draft-04/schema#"}, "Remove it"),
-            ({"$schema": 7}, "Remove it"),
-            ({"default": "x" * SCHEMA_MAX_BYTES}, "more than the 65536 allowed"),
-            ({"default": float("nan")}, "NaN"),
-            ({"default": object()}, "not a type that JSON can carry"),
-            (nested(SCHEMA_DEPTH_MAX + 1, {}), "nested deeper than 100"),
-            (nested(10_000, {}), "the schema"),
-            ({"allOf": [{}] * SUBSCHEMAS_MAX}, "consists of more than 1000 schemas"),
+            ({"items": {"$id": "https://example.org/"}}, "items", "schema.only_at_top"),
+            ({"$schema": "http://json-schema.org/draft-04/schema#"}, "", "schema.unknown_dialect"),
+            ({"$schema": 7}, "", "schema.unknown_dialect"),
+            ({"default": "x" * SCHEMA_MAX_BYTES}, "", "payload.too_large"),
+            ({"default": float("nan")}, "", "payload.not_serializable"),
+            ({"default": object()}, "", "payload.not_serializable"),
+            (nested(SCHEMA_DEPTH_MAX + 1, {}), "", "schema.too_deep"),
+            (nested(10_000, {}), "", "payload.not_serializable"),
+            ({"allOf": [{}] * SUBSCHEMAS_MAX}, "", "schema.too_many"),
         ],
     )
-    def test_names_what_is_wrong_and_where(self, schema, told):
+    def test_names_what_is_wrong_and_where(self, schema, path, code):
         faults = check_schema(schema)
-        texts = list(map(fault_text, faults))
-        assert any(told in text for text in texts), texts
-        assert all(len(text) < 400 for text in texts)
+        assert (path, code) in [(path_text(each.where), each.code) for each in faults]
+        assert all(len(fault_text(each)) < 400 for each in faults)
         assert list(field_faults(schema, {})) == [""]
 
     def test_tells_all_faults_of_a_type_at_once(self):
@@ -608,12 +727,10 @@ class TestTheNetwork:
 
 class TestEndlessWork:
     def test_of_a_schema_that_refers_to_itself(self):
-        assert TOO_MUCH in field_faults({"$ref": "#"}, 1)[""][0]
-        assert TOO_MUCH in field_faults({"allOf": [{"$ref": "#"}]}, 1)[""][0]
-        assert TOO_MUCH in field_faults({"not": {"$ref": "#"}}, 1)[""][0]
-        assert (
-            TOO_MUCH in field_faults({"if": {"$ref": "#"}, "contains": {"$ref": "#"}}, [1])[""][0]
-        )
+        assert field_faults({"$ref": "#"}, 1) == TOO_MUCH
+        assert field_faults({"allOf": [{"$ref": "#"}]}, 1) == TOO_MUCH
+        assert field_faults({"not": {"$ref": "#"}}, 1) == TOO_MUCH
+        assert field_faults({"if": {"$ref": "#"}, "contains": {"$ref": "#"}}, [1]) == TOO_MUCH
 
     def test_of_references_that_double(self):
         defined: dict[str, Any] = {
@@ -621,15 +738,15 @@ class TestEndlessWork:
         }
         schema = {"$ref": "#/$defs/a0", "$defs": {**defined, "a40": {}}}
         assert check_schema(schema) == []
-        assert TOO_MUCH in field_faults(schema, 1)[""][0]
+        assert field_faults(schema, 1) == TOO_MUCH
 
     def test_of_many_checks_for_many_elements(self):
         schema = {"items": {"allOf": [{"minimum": 0}] * 900}}
-        assert TOO_MUCH in field_faults(schema, [1] * 10_000)[""][0]
+        assert field_faults(schema, [1] * 10_000) == TOO_MUCH
 
     def test_of_patterns_on_many_texts(self):
         schema = {"items": {"pattern": "^[ab]*a[ab]{400}c"}}
-        assert TOO_MUCH in field_faults(schema, ["ab" * 5_000] * 1_000)[""][0]
+        assert field_faults(schema, ["ab" * 5_000] * 1_000) == TOO_MUCH
 
     def test_of_comparing_each_element_with_each_other(self):
         schema = {"uniqueItems": True}
@@ -644,7 +761,7 @@ class TestEndlessWork:
         """Finding 8: 300 times ``uniqueItems`` took a minute, outside of the budget."""
         schema = {"allOf": [{"$ref": "#/$defs/x"}] * 300, "$defs": {"x": keyword}}
         value = [[0]] * 10_000 if "uniqueItems" not in keyword else list(range(20_000))
-        assert TOO_MUCH in field_faults(schema, value)[""][0]
+        assert field_faults(schema, value) == TOO_MUCH
 
     def test_of_messages_about_a_large_value(self):
         schema = {"anyOf": [{"type": "null"}] * 900}
@@ -663,13 +780,13 @@ class TestNesting:
     def test_may_be_as_deep_as_a_schema_may_be(self):
         schema = nested(SCHEMA_DEPTH_MAX, {"type": "string"})
         assert field_faults(schema, lists(SCHEMA_DEPTH_MAX)) == {
-            ".".join(["0"] * SCHEMA_DEPTH_MAX): ["must be a string"]
+            ".".join(["0"] * SCHEMA_DEPTH_MAX): ["type"]
         }
 
     def test_of_data_has_its_bound_where_a_schema_refers_to_itself(self):
         tree = {"items": {"$ref": "#"}}
         assert field_faults(tree, lists(50)) == {}
-        assert TOO_MUCH in field_faults(tree, lists(500))[""][0]
+        assert field_faults(tree, lists(500)) == TOO_MUCH
 
 
 class TestDeepData:
@@ -687,8 +804,8 @@ class TestDeepData:
         ],
     )
     def test_does_not_crash(self, schema):
-        faults = field_faults(schema, lists(100_000))
-        assert all(len(message) < 300 for told in faults.values() for message in told)
+        faults = faults_of(schema, lists(100_000))
+        assert all(len(fault_text(each)) < 300 for each in faults)
 
     def test_is_left_as_it_is_by_defaults(self):
         schema = {"items": {"$ref": "#"}, "properties": {"a": {"default": 1}}}

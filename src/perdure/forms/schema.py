@@ -139,21 +139,32 @@ def merge_answer(
     The same holds for nested objects that the form describes: omitted fields keep their values.
     Elements of a list are matched by position, so that their unnamed fields keep their values too;
     further elements have named fields only.
+
+    Conditions are judged with all current data: an answer cannot change their outcome by omitting
+    fields. But a form must not refuse data that no decider may change, for example by
+    ``additionalProperties: false``.
     """
     if own := check_schema(schema):
         return given, [INVALID_FORM.fault(reason=fault_text(own[0]))]
     answer = _Answer(_compiled(_schema_json(schema)).validator)
     token = _budget.set(_Budget())
     try:
-        properties = schema.get("properties", ()) if isinstance(schema, Mapping) else ()
         former = current if isinstance(current, Mapping) else {}
-        base = {name: each for name, each in former.items() if name in properties or name in given}
-        # A form with `additionalProperties: false` must not refuse data that no decider may change.
-        filled = with_defaults(schema, answer.merged(answer.without_hidden(base), given))
-        faults = faults_of(schema, filled)
-        unknown = answer.unknown_fields(given, former, None if faults else filled)
-        faults = [*islice(unknown, FAULTS_MAX), *faults]
-        return answer.merged(base, filled), faults
+        filled = with_defaults(schema, {**former, **answer.merged(former, given)})
+        hidden = _hidden.set(answer.hidden_fields(filled, former, given))
+        try:
+            faults = faults_of(schema, filled)
+            unknown = answer.unknown_fields(given, former, None if faults else filled)
+            faults = [*islice(unknown, FAULTS_MAX), *faults]
+        finally:
+            _hidden.reset(hidden)
+        named = answer.named_fields()
+        recorded = {
+            name: each
+            for name, each in filled.items()
+            if name in named or name in given or name not in former
+        }
+        return recorded, faults
     except (RecursionError, TooMuchWork):
         return given, [TOO_MUCH_WORK.fault()]
     finally:
@@ -170,6 +181,17 @@ class _Answer:
     def __init__(self, validator: Any) -> None:
         self._validator = validator
         self._root: Any = validator.schema
+
+    def named_fields(self) -> set[str]:
+        """The fields that the form names, also in its conditions."""
+        found: set[str] = set()
+        waiting = [self._root]
+        while waiting:
+            for each in self._applied([waiting.pop()]):
+                for keyword in ("properties", "required", "dependentSchemas", "dependentRequired"):
+                    found.update(each.get(keyword, ()))
+                waiting += [each[keyword] for keyword in ("if", "not") if keyword in each]
+        return found
 
     def merged(self, base: Any, edits: Any) -> Any:
         return self._merged([self._root], base, edits)
@@ -191,25 +213,29 @@ class _Answer:
             ]
         return edits
 
-    def without_hidden(self, value: Any) -> Any:
-        return self._without_hidden([self._root], value)
-
-    def _without_hidden(self, schemas: list[Any], value: Any) -> Any:
-        """The value without the fields that ``additionalProperties: false`` refuses."""
-        applied = self._applied(schemas)
-        if isinstance(value, dict) and _describes_object(applied):
-            is_closed = any(each.get("additionalProperties") is False for each in applied)
-            return {
-                name: self._without_hidden(inside, each)
-                for name, each in value.items()
-                if (inside := _of_field(applied, name)) or not is_closed
-            }
-        if isinstance(value, list) and _describes_list(applied):
-            return [
-                self._without_hidden(_of_element(applied, at), each)
-                for at, each in enumerate(value)
-            ]
-        return value
+    def hidden_fields(self, filled: Any, former: Any, given: Any) -> dict[int, frozenset[str]]:
+        """The fields of each object, by its ``id``, that no decider gave or may change."""
+        found: dict[int, frozenset[str]] = {}
+        waiting: list[tuple[list[Any], Any, Any, Any]] = [([self._root], filled, former, given)]
+        while waiting:
+            schemas, value, before, edits = waiting.pop()
+            applied = self._applied(schemas)
+            if isinstance(value, dict) and isinstance(before, dict):
+                edits = edits if isinstance(edits, dict) else {}
+                inside = {name: _of_field(applied, name) for name in value if name in before}
+                found[id(value)] = frozenset(
+                    name for name, each in inside.items() if not each and name not in edits
+                )
+                waiting += [
+                    (each, value[name], before[name], edits.get(name))
+                    for name, each in inside.items()
+                    if each
+                ]
+            elif isinstance(value, list) and isinstance(before, list):
+                edits = edits if isinstance(edits, list) else [None] * len(value)
+                for at, (each, old, new) in enumerate(zip(value, before, edits, strict=False)):
+                    waiting.append((_of_element(applied, at), each, old, new))
+        return found
 
     def unknown_fields(self, given: Any, current: Any, filled: Any) -> Iterator[Fault]:
         """A fault for each change that the form does not allow.
@@ -255,7 +281,7 @@ class _Answer:
                 if all(self._is_met(branch, value) for value in values):
                     waiting.append(branch)
             if "if" in each:
-                is_met = [self._is_met(each["if"], value) for value in values]
+                is_met = [_holds(self._validator, each["if"], value) for value in values]
                 waiting += [each.get("then")] * (False not in is_met)
                 waiting += [each.get("else")] * (True not in is_met)
             for name, branch in each.get("dependentSchemas", {}).items():
@@ -534,6 +560,9 @@ class _Budget:
 
 
 _budget: ContextVar[_Budget] = ContextVar("budget")
+_NONE_HIDDEN: Mapping[int, frozenset[str]] = {}
+_hidden: ContextVar[Mapping[int, frozenset[str]]] = ContextVar("hidden", default=_NONE_HIDDEN)
+"""Fields of each object, by its ``id``, that only conditions take into account."""
 
 
 def validator_of(schema: Any) -> Validator:
@@ -631,8 +660,9 @@ def _pattern_properties(validator: Any, patterns: Any, instance: Any, schema: An
 def _additional_properties(validator: Any, allowed: Any, instance: Any, schema: Any) -> Errors:
     named = schema.get("properties", {})
     patterns = schema.get("patternProperties", {})
+    hidden = _hidden_in(instance)
     for key, value in instance.items() if isinstance(instance, dict) else ():
-        if key in named or any(_matches(pattern, key) for pattern in patterns):
+        if key in named or key in hidden or any(_matches(pattern, key) for pattern in patterns):
             continue
         if allowed is False:
             yield _error(field=str(key))
@@ -654,10 +684,40 @@ def _dependent_required(validator: Any, needs: Any, instance: Any, schema: Any) 
 
 
 def _property_names(validator: Any, subschema: Any, instance: Any, schema: Any) -> Errors:
+    hidden = _hidden_in(instance)
     for name in instance if isinstance(instance, dict) else ():
-        context = list(validator.descend(name, subschema))
+        context = [] if name in hidden else list(validator.descend(name, subschema))
         if context:
             yield _error(context=context)
+
+
+def _max_properties(validator: Any, most: Any, instance: Any, schema: Any) -> Errors:
+    if isinstance(instance, dict) and len(instance) - len(_hidden_in(instance)) > most:
+        yield _error()
+
+
+def _hidden_in(instance: Any) -> frozenset[str]:
+    return _hidden.get().get(id(instance), frozenset())
+
+
+def _if(validator: Any, condition: Any, instance: Any, schema: Any) -> Errors:
+    branch = "then" if _holds(validator, condition, instance) else "else"
+    if branch in schema:
+        yield from validator.descend(instance, schema[branch], schema_path=branch)
+
+
+def _not(validator: Any, refused: Any, instance: Any, schema: Any) -> Errors:
+    if _holds(validator, refused, instance):
+        yield _error()
+
+
+def _holds(validator: Any, condition: Any, instance: Any) -> bool:
+    """Whether a condition holds for the instance with its hidden fields."""
+    token = _hidden.set(_NONE_HIDDEN)
+    try:
+        return next(iter(validator.descend(instance, condition)), None) is None
+    finally:
+        _hidden.reset(token)
 
 
 def _unique_items(validator: Any, is_wanted: Any, instance: Any, schema: Any) -> Errors:
@@ -725,6 +785,9 @@ _OWN_KEYWORDS: dict[str, Keyword] = {
     "required": _required,
     "dependentRequired": _dependent_required,
     "propertyNames": _property_names,
+    "maxProperties": _max_properties,
+    "if": _if,
+    "not": _not,
     "uniqueItems": _unique_items,
     "multipleOf": _multiple_of,
     "enum": _enum,
