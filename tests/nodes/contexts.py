@@ -73,12 +73,12 @@ def context(
     abort: AbortSignal | None = None,
     progress: list[Progress] | None = None,
 ) -> Context:
-    told = progress if progress is not None else []
+    reported = progress if progress is not None else []
     scope = scope or Scope()
     return Context(
         _job(run, part),
         "worker-1",
-        told.append,
+        reported.append,
         abort or AbortSignal(),
         NoSteps(),
         **scope.arguments,

@@ -121,6 +121,9 @@ def remove(place: Path) -> None:
 
 def logs(place: Path) -> None:
     sys.stdout.buffer.write((place / "stdout").read_bytes())
+    sys.stdout.flush()
+    while (FOLDER / "endless").exists():
+        sys.stdout.buffer.write(b"more\n")
     sys.stderr.buffer.write((place / "stderr").read_bytes())
 
 

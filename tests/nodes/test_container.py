@@ -10,7 +10,6 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +33,7 @@ __all__ = ["client", "start_worker"]
 STAND_IN = Path(__file__).with_name("stand_in_engine.py")
 PODMAN_IMAGE = os.environ.get("PERDURE_TEST_PODMAN")
 ENGINES = ["stand-in", *(["podman"] if PODMAN_IMAGE else [])]
+LOCAL_FILES = ["docker-archive:/tmp/x.tar", "oci:layout:latest", "dir:/etc", "oci:here"]
 FOREVER = "trap 'exit 0' TERM; while :; do sleep 0.1; done"
 GRANTS = [Grant("KEY", tasks=["container"])]
 
@@ -61,9 +61,7 @@ class Engine:
 
 
 @pytest.fixture(params=ENGINES)
-def engine(
-    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Engine]:
+def engine(request, tmp_path, monkeypatch):
     if request.param == "podman":
         found = Engine("podman", PODMAN_IMAGE or "", tmp_path)
     else:
@@ -189,6 +187,21 @@ class TestInAFlow:
         assert re.fullmatch("1 2[^4]*truncated: 12[^4]*", output["stdout"])
         assert re.fullmatch("[^3]*truncated: 12[^3]*5 6\n", output["stderr"])
 
+    async def test_leaves_nothing_if_its_output_cannot_be_stored(self, at_work, engine):
+        """Finding 8: its container and logs were left behind, on each run of the flow."""
+        run = await at_work(flow(engine, "yes | head -c 1500000", retries=1, max_bytes=2_000_000))
+        assert (await failure_of(run)).code == "payload.too_large"
+        assert engine.containers == []
+
+    @pytest.mark.parametrize("engine", ["stand-in"], indirect=True)
+    async def test_logs_without_end_are_truncated(self, at_work, engine, monkeypatch):
+        """Finding 8: what it logged can be larger than an engine prints in time."""
+        monkeypatch.setattr(container, "_LOGS_SECONDS", 0.5)
+        (engine.folder / "endless").touch()
+        run = await at_work(flow(engine, "echo 1", max_bytes=20))
+        assert "truncated" in (await run.result(30))["stdout"]
+        assert engine.containers == []
+
     async def test_is_stopped_when_its_run_is_cancelled(self, at_work, client, engine):
         run = await at_work(flow(engine, FOREVER))
         await until(lambda: runs(engine))
@@ -313,6 +326,26 @@ class TestTheStart:
         with pytest.raises(Permanent):
             node_type_task(node_type, "flow.node")(config, context(Scope(allows_scripts=True)))
         assert engine.containers == []
+
+    @pytest.mark.parametrize("image", LOCAL_FILES)
+    def test_reads_no_image_from_a_file(self, image):
+        assert [each.code for each in config_faults(Container(), {"image": image})] == [
+            "container.invalid_image"
+        ]
+
+    @pytest.mark.parametrize(
+        "image",
+        [
+            "alpine",
+            "docker:24-dind",
+            "library/my_image__a:V1.2",
+            "localhost:5000/a/b-c/d:latest",
+            "Registry.example/team/coder@sha256:" + "a" * 64,
+            "sha256:" + "0" * 64,
+        ],
+    )
+    def test_takes_the_names_of_images(self, image):
+        assert config_faults(Container(), {"image": image}) == []
 
     @pytest.mark.parametrize("word", ["--privileged={{", "{{", "-v/:/host{{"])
     def test_refuses_a_rendered_word_that_looks_like_a_template(self, engine, word):

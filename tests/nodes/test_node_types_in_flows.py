@@ -30,9 +30,6 @@ from tests.support.refusal import failing, refused
 from tests.worker.conftest import StartWorker, client, start_worker
 from tests.worker.harness import until
 
-# Every kind in a flow as YAML, executed by a worker.
-
-
 __all__ = ["client", "start_worker"]
 
 
@@ -99,6 +96,22 @@ class TestADefinitionOfAgentSwarm:
         flow = Flow.from_dict(self.FLOW)
         assert await at_work(flow, {"isPublicApi": is_public, "by": "lea"}) == text
         assert Flow.from_yaml(flow.to_yaml()).graph.version == flow.graph.version
+
+    async def test_checks_all_inputs_at_once(self, at_work):
+        flow = Flow.from_dict(
+            {
+                "flow": "checking",
+                "nodes": [
+                    {
+                        "id": "check",
+                        "type": "check",
+                        "inputs": {"coder.output": "input.code", "coder.by": "input.by"},
+                        "config": {"schema": {"required": ["coder"]}},
+                    }
+                ],
+            }
+        )
+        assert (await at_work(flow, {"code": "x", "by": "lea"}))["passed"] is True
 
     def test_names_in_templates_are_checked(self):
         other = json.loads(json.dumps(self.FLOW).replace("{{check.output}}", "{{check.result}}"))
@@ -298,19 +311,6 @@ class TestAKindOfYours:
     async def test_may_skip_its_node(self, at_work):
         assert await at_work(Flow.from_yaml(self.FLOW, node_types=[Haggle]), 0) is None
 
-    async def test_takes_a_number_that_came_as_text(self, client, start_worker):
-        flow = Flow.from_yaml(self.FLOW, node_types=[Haggle])
-        await start_worker(flows=[flow])
-        run = await client.submit(flow, "7")
-        await waiting(client, run.id)
-        await client.runs.report(run.id, "haggle", status="completed", result="fine")
-        assert await run.result(20) == "for 7"
-
-    async def test_is_refused_what_its_settings_do_not_take(self, at_work):
-        flow = Flow.from_yaml(self.FLOW, node_types=[Haggle])
-        with failing("config.does_not_fit", RunFailed):
-            await at_work(flow, "many")
-
 
 class Insist(NodeType):
     """Starts its work again when it failed: by a pause, or by an error that is retried."""
@@ -424,19 +424,19 @@ class TestPage:
     def test_every_port_is_there(self, name):
         [_, after] = PAGE.text.split(f"\n### {name}\n")
         section = after.partition("\n### ")[0]
-        [told] = re.findall(r"Ports: ([^.]*)\.", section)
-        assert tuple(port.strip("`") for port in told.split(", ")) == KINDS[name].ports
+        [documented] = re.findall(r"Ports: ([^.]*)\.", section)
+        assert tuple(port.strip("`") for port in documented.split(", ")) == KINDS[name].ports
 
     def test_every_member_of_a_type_is_there(self):
         rows = PAGE.table_under("Node type members")
 
-        told = {cell.strip("`").partition("(")[0] for cell, _ in rows}
+        documented = {cell.strip("`").partition("(")[0] for cell, _ in rows}
         public = {
             name
             for name in {*vars(NodeType), *NodeType.__annotations__}
             if not name.startswith("_")
         }
-        assert told == public - {"has_poll", "has_cancel"}  # which follow
+        assert documented == public - {"has_poll", "has_cancel"}  # which follow
 
 
 class TestSecretsInResponses:

@@ -88,6 +88,11 @@ class TestTheCommand:
     def test_gives_an_object_on_stdout_as_json(self, written, found):
         assert executed(["cat"], stdin=written).output["json"] == found
 
+    def test_gives_no_json_of_too_many_values(self):
+        """Finding 8: small objects take thirty times as much memory as their JSON."""
+        written = '{"a": [' + "{}," * 1_000_001 + "0]}"
+        assert executed(["cat"], stdin=written, max_bytes=len(written)).output["json"] is None
+
     def test_gives_bytes_that_are_no_text_replaced(self):
         text = "import sys; sys.stdout.buffer.write(b'a\\xff\\x00b')"
         assert executed(program(text)).output["stdout"] == "a�\x00b"
@@ -119,8 +124,9 @@ class TestTheEnd:
         text = "import sys; print('x ' * 5000 + 'no paper', file=sys.stderr); sys.exit(3)"
         with refused("script.failed", CommandFailed, exit_code=3) as caught:
             executed(program(text))
-        assert str(caught.value).endswith("no paper")
-        assert len(str(caught.value)) < 2000
+        [fault] = caught.value.faults
+        assert fault.args["stderr"].endswith("no paper")
+        assert len(fault.args["stderr"]) < 2000
 
     def test_of_another_code_may_have_a_port(self):
         ends = {"2": "odd", "3": "default"}
@@ -201,19 +207,17 @@ class TestLimits:
         assert output["json"] is None
 
     def test_output_without_an_end_is_cut_off_in_time(self):
-        with pytest.raises(TimeoutError, match=r"'yes' was killed after 0\.3 s"):
+        with pytest.raises(TimeoutError):
             executed(["yes"], timeout="300ms", max_bytes=100)
 
-    def test_time_ends_the_command_and_all_that_it_started(self, tmp_path):
+    @pytest.mark.parametrize(
+        "script",
+        ["sleep 60 & echo $$ $! > {pids}; wait", "trap '' TERM; echo $$ > {pids}; sleep 60"],
+    )
+    def test_time_ends_the_command_and_all_that_it_started(self, tmp_path, script):
         pids = tmp_path / "pids"
         with pytest.raises(TimeoutError):
-            executed(["sh", "-c", f"sleep 60 & echo $$ $! > {pids}; wait"], timeout="1s")
-        assert_gone(pids)
-
-    def test_time_ends_a_command_that_does_not_listen(self, tmp_path):
-        pids = tmp_path / "pids"
-        with pytest.raises(TimeoutError):
-            executed(["sh", "-c", f"trap '' TERM; echo $$ > {pids}; sleep 60"], timeout="1s")
+            executed(["sh", "-c", script.format(pids=pids)], timeout="1s")
         assert_gone(pids)
 
     def test_what_it_left_running_does_not_hold_it_up(self, tmp_path):

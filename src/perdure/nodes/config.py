@@ -16,7 +16,7 @@ from perdure.errors import InvalidInput, Permanent
 from perdure.expr.path import Path, path_text
 from perdure.model import check
 from perdure.model.graph import DEFAULT_PORT, ORDINARY
-from perdure.model.payload import as_type
+from perdure.model.payload import as_type, from_json
 from perdure.model.text import preview, type_name
 from perdure.model.times import DURATION_MAX
 from perdure.tasks.node_type import NodeType
@@ -26,6 +26,9 @@ Span = str | int | float
 
 DEPTH_MAX = 100
 """How deep lists and objects of a config are searched for templates."""
+
+JSON_VALUES_MAX = 2_000_000
+"""Approximate maximum number of values in the JSON of a response or an output."""
 
 _TEMPLATE = "{{"
 _PLACE = re.compile(r" - at .*?\$(?P<path>[^`]*)`$", re.DOTALL)
@@ -50,6 +53,14 @@ TEMPLATE_IN_PORT = declare(
     "config.template_in_port",
     "must not contain a template: ports must be known before rendering",
 )
+
+
+def foreign_json(data: bytes) -> Any:
+    """Decode JSON that a service or a command wrote; ``ValueError`` if that would take too much
+    memory: small objects take thirty times as much as their JSON."""
+    if sum(map(data.count, (b",", b"[", b"{"))) > JSON_VALUES_MAX:
+        raise ValueError(f"more than {JSON_VALUES_MAX} values")
+    return from_json(data)
 
 
 def as_config(node_type: NodeType, config: Any) -> Any:

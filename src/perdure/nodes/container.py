@@ -23,13 +23,13 @@ from msgspec import Meta, field
 from perdure import clock
 from perdure.diagnostics import Fault, declare, render
 from perdure.errors import ExternalFailed, InvalidInput, PerdureError, Permanent, RetryLater
-from perdure.model.payload import from_json
 from perdure.model.text import last_words, preview
 from perdure.model.value import Value
 from perdure.model.wait import Report, ReportStatus
 from perdure.nodes.config import (
     Span,
     duration_faults,
+    foreign_json,
     has_template,
     named_ports,
     port_of,
@@ -64,8 +64,17 @@ STOP_SECONDS = 10
 
 _ENGINE_SECONDS = 60.0
 _CREATE_SECONDS = 3_600.0  # it may have to pull the image
+_LOGS_SECONDS = 60.0  # engines keep logs of any size
 _OTHER_MACHINE_DELAY = timedelta(seconds=5)
-_IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]{0,500}")
+_IMAGE = re.compile(
+    # Podman would read these from files of the worker: oci-archive:/path and the like.
+    r"(?!(?:containers-storage|dir|docker-archive|docker-daemon|oci|oci-archive|ostree|sif|tarball):)"
+    r"(?=.{1,500}\Z)"
+    r"(?:[A-Za-z0-9][A-Za-z0-9.-]*(?::[0-9]{1,5})?/)?"
+    r"[a-z0-9]+(?:[._-]+[a-z0-9]+)*(?:/[a-z0-9]+(?:[._-]+[a-z0-9]+)*)*"
+    r"(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(?:@sha256:[0-9a-f]{64})?"
+)
+"""A registry with its port, a repository, a tag and a digest."""
 _MEMORY = re.compile(r"[1-9][0-9]{0,14}[bkmg]?", re.IGNORECASE)
 _NETWORK = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,200}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,200}")
@@ -227,7 +236,11 @@ class Container(NodeType):
         end = _end_of(report)
         if end is None:  # a report arrived: the container is no longer needed
             engine.stop(at.container)
-        stored = ctx.step(f"collect {at.container}", engine.collect, at.container, at.max_bytes)
+        try:
+            stored = ctx.step(f"collect {at.container}", engine.collect, at.container, at.max_bytes)
+        except InvalidInput:  # the output cannot be stored, however often it is collected
+            engine.remove(at.container)
+            raise
         engine.remove(at.container)
         tail = last_words(ctx.mask(str(stored["stderr"])).strip(), STDERR_MAX)
         if end is None:
@@ -361,7 +374,7 @@ def _output(stored: Mapping[str, Any]) -> dict[str, Any]:
     parsed = None
     if not stored["is_truncated"]:
         with suppress(ValueError, RecursionError):
-            parsed = from_json(str(stored["stdout"]).encode())
+            parsed = foreign_json(str(stored["stdout"]).encode())
     return {
         "stdout": stored["stdout"],
         "stderr": stored["stderr"],
@@ -415,8 +428,12 @@ class Engine:
         seconds: float = _ENGINE_SECONDS,
         output_max: int = OUTPUT_DEFAULT_BYTES,
         checks: bool = True,
+        is_part_enough: bool = False,
     ) -> ScriptExit:
-        """Execute a command of the engine; with ``checks``, raises if it fails."""
+        """Execute a command of the engine; with ``checks``, raises if it fails.
+
+        With ``is_part_enough``, what it printed until it was stopped counts.
+        """
         command = ScriptCommand(
             argv=(self._command, *arguments),
             stdin=stdin,
@@ -429,6 +446,8 @@ class Engine:
         self._ctx.check()
         engine, operation = os.path.basename(self._command), arguments[0]
         if ending.is_timed_out:
+            if is_part_enough:
+                return ending
             raise TimeoutError(f"{engine} {operation} did not end within {seconds:g} s")
         if checks and ending.exit_code != 0:
             stderr = last_words(self._ctx.mask(ending.stderr.text).strip(), STDERR_MAX)
@@ -466,10 +485,12 @@ class Engine:
         state = self.state(name)
         if state is None:
             return {"exit_code": None, "stdout": "", "stderr": "", "is_truncated": False}
-        found = self.run("logs", name, output_max=max_bytes)
+        found = self.run(
+            "logs", name, seconds=_LOGS_SECONDS, output_max=max_bytes, is_part_enough=True
+        )
         return {
             "exit_code": state.exit_code,
             "stdout": self._ctx.mask(found.stdout.text),
             "stderr": self._ctx.mask(found.stderr.text),
-            "is_truncated": found.stdout.is_truncated,
+            "is_truncated": found.stdout.is_truncated or found.is_timed_out,
         }

@@ -22,12 +22,13 @@ from msgspec.structs import replace
 from perdure.diagnostics import Code, Fault, declare, render
 from perdure.errors import InvalidInput, PerdureError, Permanent, RetryLater
 from perdure.model import check
-from perdure.model.payload import from_json, to_json
+from perdure.model.payload import to_json
 from perdure.model.text import first_words, json_preview, preview, type_name
 from perdure.model.value import Value
 from perdure.nodes.config import (
     Span,
     duration_faults,
+    foreign_json,
     has_template,
     named_ports,
     port_faults,
@@ -251,7 +252,8 @@ def _exchange(
                     raise too_large
     except httpcore.ProtocolError as error:
         what = "ended too early (IncompleteRead)" if network.has_ended else "is not valid HTTP"
-        raise ConnectionError(f"the response of {to.origin} {what}: {error}") from error
+        reason = str(error).partition(":")[0]  # after that, it quotes the response
+        raise ConnectionError(f"the response of {to.origin} {what}: {reason}") from None
     return replace(answer, body=bytes(body))
 
 
@@ -508,7 +510,7 @@ def _body(answer: HttpResponse, ctx: BaseContext) -> tuple[Any, str]:
     content_type = answer.header("content-type")
     if _JSON.match(content_type):
         try:
-            return from_json(answer.body), "json"
+            return foreign_json(answer.body), "json"
         except (ValueError, RecursionError):
             pass  # not JSON despite its content type
     found = _CHARSET.search(content_type)

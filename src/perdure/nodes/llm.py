@@ -17,8 +17,8 @@ from perdure.diagnostics import Fault, declare, near
 from perdure.errors import InvalidInput, PerdureError, Permanent
 from perdure.expr.path import path_text
 from perdure.forms.schema import check_schema, faults_of
-from perdure.model.payload import from_json, to_json
-from perdure.nodes.config import Span, has_template, named_ports, port_faults, port_of
+from perdure.model.payload import to_json
+from perdure.nodes.config import Span, foreign_json, has_template, named_ports, port_faults, port_of
 from perdure.nodes.http import (
     BODY_DEFAULT_BYTES,
     BODY_MAX_BYTES,
@@ -55,7 +55,7 @@ _RESERVED = frozenset(
 )
 _CALLS = ("tool_calls", "function_call")
 _USAGE = ("prompt_tokens", "completion_tokens", "total_tokens")
-_FENCED = re.compile(r"\s*```(?:json)?\s*\n(.*?)\n?\s*```\s*", re.DOTALL | re.IGNORECASE)
+_FENCE = "```"
 _WORD = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _FAULTS_MAX = 5
 """Faults of an answer in an error message."""
@@ -224,7 +224,7 @@ class _Completion(msgspec.Struct):
 
 def _result(answer: HttpResponse, config: Llm.Config, url: str) -> Complete:
     try:
-        completion = msgspec.convert(from_json(answer.body), _Completion)
+        completion = msgspec.convert(foreign_json(answer.body), _Completion)
     except msgspec.ValidationError as error:
         raise LlmFailed(INVALID_RESPONSE.fault(url=url, reason=str(error))) from None
     except (ValueError, RecursionError):
@@ -263,9 +263,8 @@ def _result(answer: HttpResponse, config: Llm.Config, url: str) -> Complete:
 
 def _answer(text: str, schema: dict[str, Any] | bool) -> tuple[Any, str]:
     """The answer as JSON, and what is wrong with it, without quoting it."""
-    fenced = _FENCED.fullmatch(text)
     try:
-        value = from_json((fenced[1] if fenced else text).encode())
+        value = foreign_json(_unfenced(text).encode())
     except (ValueError, RecursionError):
         return None, "it is not JSON"
     # Names that the schema does not have were chosen by the model.
@@ -276,6 +275,16 @@ def _answer(text: str, schema: dict[str, Any] | bool) -> tuple[Any, str]:
         wrong.append(f"{fault.code} at {path_text(tuple(path)) or 'the top'}")
     more = len(wrong) - _FAULTS_MAX
     return value, ", ".join(wrong[:_FAULTS_MAX]) + (f" and {more} more" if more > 0 else "")
+
+
+def _unfenced(text: str) -> str:
+    """The text, or what is inside its code fence. Without a pattern: one could backtrack for
+    hours in an answer of line breaks.
+    """
+    text = text.strip()
+    first, line_break, rest = text.partition("\n")
+    is_fenced = line_break and first.strip().lower() in (_FENCE, f"{_FENCE}json")
+    return rest.removesuffix(_FENCE) if is_fenced and rest.endswith(_FENCE) else text
 
 
 def _names(schema: Any) -> Iterator[str]:
@@ -294,7 +303,7 @@ def _count(given: Any) -> int | None:
 def _error_words(answer: HttpResponse) -> str:
     """Type, code and parameter of the service's error, if they are single words."""
     try:
-        error = from_json(answer.body)["error"]
+        error = foreign_json(answer.body)["error"]
         found = [error.get(name) for name in ("type", "code", "param")]
     except (ValueError, RecursionError, TypeError, KeyError, AttributeError):
         return ""

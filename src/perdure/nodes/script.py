@@ -23,12 +23,13 @@ from msgspec import Meta, field
 from perdure import clock
 from perdure.diagnostics import Fault, declare
 from perdure.errors import InvalidInput, PerdureError, Permanent
-from perdure.model.payload import from_json, to_json
+from perdure.model.payload import to_json
 from perdure.model.text import first_words, last_words, preview
 from perdure.model.value import Value
 from perdure.nodes.config import (
     Span,
     duration_faults,
+    foreign_json,
     named_ports,
     port_faults,
     port_of,
@@ -121,7 +122,7 @@ class Script(NodeType):
         parsed = None
         if not stdout.is_truncated:
             with suppress(ValueError, RecursionError):
-                parsed = from_json(stdout.text.encode())
+                parsed = foreign_json(stdout.text.encode())
         output = {
             "exit_code": code,
             "stdout": stdout.text,
