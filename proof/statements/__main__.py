@@ -21,7 +21,7 @@ FAILED = 1
 """The exit code of pytest if tests ran and failed; any other catches nothing."""
 OUTPUT_MAX = 300
 """Maximum characters of unexpected pytest output."""
-_FINDER = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
+_FINDER = re.compile(r"^(?:FAILED|ERROR) (.+?)(?: - |$)", re.MULTILINE)
 _INVALID = re.compile(
     r"(syntax error|no such column|no query solution|ambiguous column|"
     r"asyncpg\.exceptions\.(?:PostgresSyntax|UndefinedColumn|UndefinedTable|UndefinedParameter"

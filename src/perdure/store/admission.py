@@ -80,6 +80,21 @@ def is_ahead(at: datetime | None, now: datetime) -> bool:
     return at is not None and at - now > CLOCK_STEP_MIN
 
 
+def created_at(
+    now: datetime, *, after: datetime | None = None, parent: datetime | None = None
+) -> datetime:
+    """The creation time of a run: after that of any run that it replaces, not before its parent's.
+
+    So no run has both the id and the creation time of one that was replaced before, by itself or
+    with its parent. If the clock was set back since, the times differ anyway.
+    """
+    if after is not None and after >= now and not is_ahead(after, now):
+        return after + timedelta(microseconds=1)
+    if parent is not None and parent > now and not is_ahead(parent, now):
+        return parent
+    return now
+
+
 class Room(Value):
     """How many more may start under one key, and when more will by themselves (``opens_at``)."""
 

@@ -83,7 +83,7 @@ class WriteHints:
         self._names[HintType.DUE] = None
 
     def subscribed(self) -> None:
-        """Somebody subscribed to live events, or no longer does."""
+        """A client subscribed to live events, or unsubscribed."""
         self._names[HintType.SUBSCRIBED] = None
 
     def live(self) -> None:

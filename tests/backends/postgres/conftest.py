@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from typing import Any
+import asyncio
+from collections.abc import AsyncIterator, Coroutine
+from typing import Any, Protocol, TypeVar
 from urllib.parse import parse_qs, urlsplit
 
 import asyncpg
 import pytest
 
 from perdure.store.postgres.store import PostgresStore
-from tests.backends.postgres.line import Line
+from tests.backends.postgres.line import Line, until_somebody_waits
+from tests.support.stores import opened, postgres_at
+
+T = TypeVar("T")
 
 
 @pytest.fixture
 async def store(postgres_url: str) -> AsyncIterator[PostgresStore]:
-    store = PostgresStore(postgres_url)
-    await store.open()
-    yield store
-    await store.close()
+    async with postgres_at(postgres_url) as store:
+        yield store
 
 
 @pytest.fixture
 async def target(store: PostgresStore) -> AsyncIterator[PostgresStore]:
-    target = store.clone()
-    await target.open()
-    yield target
-    await target.close()
+    async with opened(store.clone()) as target:
+        yield target
 
 
 @pytest.fixture
@@ -43,6 +43,24 @@ async def admin(postgres_server_url: str) -> AsyncIterator[Any]:
     await connection.close()
 
 
+class Race(Protocol):
+    async def __call__(self, change: str, act: Coroutine[Any, Any, T], *arguments: Any) -> T: ...
+
+
+@pytest.fixture
+def race(admin: Any, schema: str) -> Race:
+    """Lets an act come upon a change that another transaction commits once the act waits for it."""
+
+    async def raced(change: str, act: Coroutine[Any, Any, T], *arguments: Any) -> T:
+        async with admin.transaction():
+            await admin.execute(change.format(schema=schema), *arguments)
+            acting = asyncio.create_task(act)
+            await until_somebody_waits(admin, schema)
+        return await acting
+
+    return raced
+
+
 @pytest.fixture
 async def line(postgres_url: str) -> AsyncIterator[Line]:
     """A wire to the server that the test can cut."""
@@ -53,7 +71,5 @@ async def line(postgres_url: str) -> AsyncIterator[Line]:
 @pytest.fixture
 async def wired(line: Line) -> AsyncIterator[PostgresStore]:
     """A store at the end of the wire."""
-    store = PostgresStore(line.url)
-    await store.open()
-    yield store
-    await store.close()
+    async with postgres_at(line.url) as store:
+        yield store

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from perdure import CONTEXT, AsyncClient, AsyncContext, EventLogCorrupt, Flow, task
+from perdure import CONTEXT, AsyncClient, AsyncContext, Flow, task
 from perdure.errors import RunExists
 from perdure.model.ids import RunId
 from perdure.model.job import Claim, ClaimedJob
@@ -48,11 +48,17 @@ from perdure.testing.contract.builders import (
     timer,
     waits_by_key,
 )
+from perdure.testing.contract.places import due, queued_run, start
 from tests.backends.postgres.line import row_held, until_somebody_waits
 from tests.client.harness import until, worker_at
-from tests.postgres_schemas import with_query
+from tests.support.stores import postgres_at
 
 OTHER_RUN = RunId("order-43")
+HOLDS_PLACE = """
+    SELECT pg_advisory_xact_lock(
+        hashtextextended('perdure place "{schema}" ' || $1 || ' ' || $2, 0)
+    )
+"""
 GOES_ON = "UPDATE {schema}.runs SET number = number + 1, token = 1, updated_at = now()"
 TAKES_AWAY = "UPDATE {schema}.jobs SET epoch = epoch + 1"
 HOLDS_RUN = "SELECT FROM {schema}.runs WHERE id = $1 FOR UPDATE"
@@ -71,125 +77,63 @@ def settlement(held: Claim, fate: str) -> NodeSettlement:
 FATES = ["ends", "continues", "repeats"]
 
 
-class TestALogThatLostItsEnd:
-    @pytest.mark.parametrize("state", ["waiting", "ended", "signaled", "running"])
-    async def test_is_refused_by_readers_and_commands(self, store, admin, schema, state):
-        """Finding 20: the run's row says where its log ends."""
-        started, release = asyncio.Event(), asyncio.Event()
-
-        @task
-        async def hold(_: Any) -> None:
-            started.set()
-            await release.wait()
-
-        where = {"property": "order", "op": "eq", "value": 7}
-        flow = Flow("waits").wait_for_signal("go", where=where).then(hold).build()
-        async with AsyncClient(store) as client, worker_at(store, [flow]):
-            run = await client.submit(flow, 1, id="a")
-            if state == "ended":
-                await run.cancel()
-            elif state == "signaled":  # the status stays
-                await run.signal("go", {"order": 8})
-            elif state == "running":
-                await run.signal("go", {"order": 7})
-                await started.wait()
-            last = f"(SELECT max(number) FROM {schema}.events)"
-            await admin.execute(f"DELETE FROM {schema}.events WHERE number = {last}")
-
-            for call in (run.events, run.nodes, run.pause):
-                with pytest.raises(EventLogCorrupt):
-                    await call()
-            release.set()
-
-
 class TestCommit:
     """Each waits for a row, and has to judge by what the row has become meanwhile."""
 
     @pytest.mark.parametrize("fate", FATES)
-    async def test_is_a_conflict_if_the_run_continued_meanwhile(self, store, admin, schema, fate):
+    async def test_is_a_conflict_if_the_run_continued_meanwhile(self, store, race, fate):
         held = await claim_new_node(store)
         before = await jobs_by_key(store)
-
-        async with admin.transaction():
-            await admin.execute(GOES_ON.format(schema=schema))
-            settled = (settlement(held, fate),)
-            committing = asyncio.create_task(commit(store, settlements=settled, jobs=(node_job(),)))
-            await until_somebody_waits(admin, schema)
-
-        assert (await committing).state is CONFLICT
+        settled = (settlement(held, fate),)
+        result = await race(GOES_ON, commit(store, settlements=settled, jobs=(node_job(),)))
+        assert result.state is CONFLICT
         assert len((await load(store)).events) == 1
         assert await jobs_by_key(store) == before
 
     @pytest.mark.parametrize("fate", FATES)
-    async def test_is_stale_if_the_claim_was_taken_away_meanwhile(self, store, admin, schema, fate):
+    async def test_is_stale_if_the_claim_was_taken_away_meanwhile(self, store, race, fate):
         held = await claim_new_node(store)
         run = await read_run(store)
-
-        async with admin.transaction():
-            await admin.execute(TAKES_AWAY.format(schema=schema))
-            settled = (settlement(held, fate),)
-            committing = asyncio.create_task(commit(store, settlements=settled))
-            await until_somebody_waits(admin, schema)
-        result = await committing
-
+        settled = (settlement(held, fate),)
+        result = await race(TAKES_AWAY, commit(store, settlements=settled))
         assert (result.state, result.stale) == (STALE, (held,))
         assert await read_run(store) == run
         assert len((await load(store)).events) == 1
         assert list(await jobs_by_key(store)) == ["pack"]
 
-    async def test_is_stale_if_the_job_was_removed_meanwhile(self, store, admin, schema):
+    async def test_is_stale_if_the_job_was_removed_meanwhile(self, store, race):
         held = await claim_new_node(store)
-        async with admin.transaction():
-            await admin.execute(f"DELETE FROM {schema}.jobs")
-            committing = asyncio.create_task(commit(store, settlements=(finishes(held),)))
-            await until_somebody_waits(admin, schema)
-        assert (await committing).stale == (held,)
+        removes = "DELETE FROM {schema}.jobs"
+        assert (await race(removes, commit(store, settlements=(finishes(held),)))).stale == (held,)
         assert (await read_run(store)).number == 1
 
     @pytest.mark.parametrize("fate,left", [("ends", []), ("continues", ["label"])])
     async def test_is_done_to_rows_that_changed_in_nothing_that_matters(
-        self, store, admin, schema, fate, left
+        self, store, race, fate, left
     ):
         held = await claim_new_node(store)
-
-        async with admin.transaction():
-            await admin.execute(RENEWS.format(schema=schema))
-            await admin.execute(f"UPDATE {schema}.runs SET summary = 'theirs'")
-            settled = (settlement(held, fate),)
-            committing = asyncio.create_task(commit(store, settlements=settled))
-            await until_somebody_waits(admin, schema)
-
-        assert (await committing).state is DONE
+        changes = f"{RENEWS}; UPDATE {{schema}}.runs SET summary = 'theirs'"
+        settled = (settlement(held, fate),)
+        assert (await race(changes, commit(store, settlements=settled))).state is DONE
         run = await read_run(store)
         assert (run.number, run.summary) == (2, b"theirs")
         jobs = await jobs_by_key(store)
         assert list(jobs) == left
         assert all(job.lease_until for job in jobs.values())
 
-    async def test_does_not_stop_others_of_its_batch(self, store, admin, schema):
+    async def test_does_not_stop_others_of_its_batch(self, store, race):
         await submit(store)
         await submit(store, id=OTHER_RUN)
-
-        async with admin.transaction():
-            await admin.execute(GOES_ON.format(schema=schema) + " WHERE id = $1", RUN)
-            steps = [step(), step(run=OTHER_RUN)]
-            committing = asyncio.create_task(store.runs.commit(steps))
-            await until_somebody_waits(admin, schema)
-        answer = await committing
-
+        steps = [step(), step(run=OTHER_RUN)]
+        answer = await race(f"{GOES_ON} WHERE id = $1", store.runs.commit(steps), RUN)
         assert [result.state for result in answer.results] == [CONFLICT, DONE]
         assert len((await load(store, OTHER_RUN)).events) == 2
 
-    async def test_makes_a_wait_due_that_changed_meanwhile(self, store, admin, schema):
+    async def test_makes_a_wait_due_that_changed_meanwhile(self, store, race, admin, schema):
         await submit(store, waits=(child_wait(),), children=(new_child(),))
-
-        async with admin.transaction():
-            await admin.execute(f"UPDATE {schema}.waits SET suspended = true")
-            ending = commit(store, run=CHILD, status=RunStatus.COMPLETED)
-            committing = asyncio.create_task(ending)
-            await until_somebody_waits(admin, schema)
-
-        assert (await committing).state is DONE
+        suspends = "UPDATE {schema}.waits SET suspended = true"
+        ending = commit(store, run=CHILD, status=RunStatus.COMPLETED)
+        assert (await race(suspends, ending)).state is DONE
         [(suspended, due_at)] = await admin.fetch(f"SELECT suspended, due_at FROM {schema}.waits")
         assert suspended
         assert due_at is not None
@@ -316,17 +260,17 @@ class TestReplacing:
 
         async def work() -> None:
             nonlocal claimed
-            store = PostgresStore(postgres_url)
-            await store.open()
-            while not is_over.is_set():
-                jobs = await claim_nodes(store, limit=5)
-                claimed += len(jobs)
-                await store.jobs.renew(WORKER, [job.claim for job in jobs], LEASE)
-                steps = [step(run=node_of(job), settlements=(finishes(job.claim),)) for job in jobs]
-                await store.runs.commit(steps)
-                await store.runs.save_definition(NAMESPACE, FLOW, f"v{claimed}", b"{}")
-                await store.maintenance.prune_definitions(NAMESPACE, timedelta(0), 5)
-            await store.close()
+            async with postgres_at(postgres_url) as store:
+                while not is_over.is_set():
+                    jobs = await claim_nodes(store, limit=5)
+                    claimed += len(jobs)
+                    await store.jobs.renew(WORKER, [job.claim for job in jobs], LEASE)
+                    steps = [
+                        step(run=node_of(job), settlements=(finishes(job.claim),)) for job in jobs
+                    ]
+                    await store.runs.commit(steps)
+                    await store.runs.save_definition(NAMESPACE, FLOW, f"v{claimed}", b"{}")
+                    await store.maintenance.prune_definitions(NAMESPACE, timedelta(0), 5)
 
         is_over = asyncio.Event()
         working = [asyncio.create_task(work()) for _ in range(2)]
@@ -346,10 +290,8 @@ class TestBatches:
 
     @pytest.fixture
     async def store(self, postgres_url: str) -> AsyncIterator[PostgresStore]:
-        store = PostgresStore(with_query(postgres_url, options="-c deadlock_timeout=1h"))
-        await store.open()
-        yield store
-        await store.close()
+        async with postgres_at(postgres_url, options="-c deadlock_timeout=1h") as store:
+            yield store
 
     async def test_lock_runs_in_one_order(self, store, target, admin, schema):
         runs = [RunId(f"order-{number}") for number in range(1, 6)]
@@ -457,6 +399,26 @@ class TestSubmit:
         [key] = await jobs_by_key(store)
         assert loaded.events[0].data == event(key).data
         assert await admin.fetchval(f"SELECT count(*) FROM {schema}.events") == 1
+
+    async def test_frees_the_place_of_a_run_that_replaced_the_one_it_was_to_replace(
+        self, store, target, admin, schema
+    ):
+        await submit(store)
+        replacing = queued_run(RUN, key="mine", on_existing="replace")
+
+        async with admin.transaction():
+            await admin.execute(HOLDS_PLACE.format(schema=schema), NAMESPACE, replacing.place_key)
+            submitting = asyncio.create_task(target.runs.submit(replacing))
+            await until_somebody_waits(admin, schema)
+            theirs = queued_run(RUN, key="theirs", on_existing="replace")
+            await store.runs.submit(theirs)
+            await store.runs.submit(queued_run(OTHER_RUN, key="theirs"))
+            assert await start(store, RUN, "theirs") is DONE
+            assert await due(store) == set()
+        async with asyncio.timeout(10):
+            await submitting
+
+        assert await due(store) == {RUN, OTHER_RUN}
 
 
 class TestLostAnswers:

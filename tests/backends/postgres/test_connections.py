@@ -16,6 +16,7 @@ from perdure import AsyncClient, Flow
 from perdure.cli.logs import PlainLines
 from perdure.errors import InvalidInput, InvalidStoreUrl, StoreError, StoreUnreachable
 from perdure.model.hint import Hint, HintType
+from perdure.model.ids import JobId
 from perdure.model.job import JobFilter, Progress, Status
 from perdure.model.outcome import Completed, Failed
 from perdure.model.run import RunStatus
@@ -52,6 +53,7 @@ from tests.backends.postgres.line import (
 from tests.backends.postgres.test_wakeups import Ear
 from tests.postgres_schemas import with_query
 from tests.support.refusal import refused
+from tests.support.stores import postgres_at
 
 CUT_ALL = """
 SELECT count(pg_terminate_backend(pid))
@@ -63,10 +65,8 @@ WHERE application_name = $1
 @pytest.fixture
 async def named(postgres_url: str, schema: str) -> AsyncIterator[PostgresStore]:
     """A store whose connections can be told from all others."""
-    store = PostgresStore(with_query(postgres_url, application_name=schema))
-    await store.open()
-    yield store
-    await store.close()
+    async with postgres_at(postgres_url, application_name=schema) as store:
+        yield store
 
 
 class TestOpen:
@@ -74,7 +74,7 @@ class TestOpen:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             store = PostgresStore(f"postgresql://127.0.0.1:{free.getsockname()[1]}/work")
-            with pytest.raises(StoreUnreachable, match="Is the server running"):
+            with refused("store.unreachable", StoreUnreachable):
                 await store.open()
 
     async def test_fails_at_once_when_the_server_stays_silent(self):
@@ -90,14 +90,12 @@ class TestOpen:
         """Finding 38: during crash recovery, a worker exited instead of waiting."""
         async with Line(postgres_url) as line:
             line.start_after(2)
-            store = PostgresStore(line.url)
-            await store.open()
-            assert line.accepted == 3
-            await store.close()
+            async with postgres_at(line.url):
+                assert line.accepted == 3
 
     async def test_names_a_database_that_is_not_there(self, postgres_server_url):
         base = postgres_server_url.rpartition("/")[0]
-        with pytest.raises(StoreUnreachable, match="no_such_database"):
+        with pytest.raises(StoreUnreachable, match="no_such_database"):  # as PostgreSQL says
             await PostgresStore(f"{base}/no_such_database").open()
 
     async def test_shows_no_password(self, postgres_server_url):
@@ -109,7 +107,7 @@ class TestOpen:
         assert "s3cret" not in store.url
 
     async def test_refuses_what_the_driver_cannot_use(self, postgres_url):
-        with pytest.raises(InvalidStoreUrl, match="sslmode"):
+        with pytest.raises(InvalidStoreUrl, match="sslmode"):  # as asyncpg says
             await PostgresStore(with_query(postgres_url, sslmode="perhaps")).open()
 
 
@@ -129,23 +127,21 @@ class TestLostConnections:
         self, private_postgres, caplog
     ):
         caplog.set_level(logging.INFO, "perdure.store")
-        store = PostgresStore(private_postgres.url())
-        await store.open()
-        id = await insert(store)
-        private_postgres.stop("immediate")
+        async with postgres_at(private_postgres.url()) as store:
+            id = await insert(store)
+            private_postgres.stop("immediate")
 
-        reading = [asyncio.create_task(read_job(store, id)) for _ in range(5)]
-        done, _ = await asyncio.wait(reading, timeout=0.3)
-        private_postgres.start()
+            reading = [asyncio.create_task(read_job(store, id)) for _ in range(5)]
+            done, _ = await asyncio.wait(reading, timeout=0.3)
+            private_postgres.start()
 
-        assert done == set()
-        assert [(await task).id for task in reading] == [id] * 5
-        logged = Counter(record.getMessage() for record in caplog.records)
-        assert logged["lost the connection to the store; trying again until it answers"] == 1
-        assert logged["the store answers again"] == 1
-        shown = [PlainLines(is_coloured=False).format(record) for record in caplog.records]
-        assert all(f"  store={store.url}" in line for line in shown)
-        await store.close()
+            assert done == set()
+            assert [(await task).id for task in reading] == [id] * 5
+            logged = Counter(record.getMessage() for record in caplog.records)
+            assert logged["lost the connection to the store; trying again until it answers"] == 1
+            assert logged["the store answers again"] == 1
+            shown = [PlainLines(is_coloured=False).format(record) for record in caplog.records]
+            assert all(f"  store={store.url}" in line for line in shown)
 
     def test_are_tried_again_after_growing_capped_delays(self):
         delays = [delay for delay, _ in zip(growing_delays(), range(50), strict=False)]
@@ -201,53 +197,53 @@ class TestLostAnswers:
         assert await status_of(wired, lost) is Status.WAITING
 
 
+@pytest.fixture
+async def no_stray_errors():
+    """Nothing is left to be reported when garbage is collected."""
+    stray: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: stray.append(context))
+    yield
+    gc.collect()
+    await asyncio.sleep(0)
+    assert stray == []
+
+
+async def abort_and_give_up(store: PostgresStore, id: JobId, admin: Any, schema: str) -> None:
+    """Cancel a call that waits for a row."""
+    aborting = asyncio.create_task(store.admin.change_jobs(Transition.ABORT, None, [id]))
+    await until_somebody_waits(admin, schema)
+    aborting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await aborting
+    await until_nobody_waits(admin, schema)
+
+
 class TestCancellation:
     async def test_stops_the_statement_and_leaves_the_store_usable(
         self, postgres_url, schema, admin
     ):
-        store = PostgresStore(with_query(postgres_url, pool="1"))
-        await store.open()
-        id = await insert(store)
+        async with postgres_at(postgres_url, pool="1") as store:
+            id = await insert(store)
 
-        async with row_held(admin, schema, id):
-            aborting = asyncio.create_task(store.admin.change_jobs(Transition.ABORT, None, [id]))
-            await until_somebody_waits(admin, schema)
-            aborting.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await aborting
-            await until_nobody_waits(admin, schema)
+            async with row_held(admin, schema, id):
+                await abort_and_give_up(store, id, admin, schema)
 
-        assert await claim_ids(store) == [id]
-        await store.close()
+            assert await claim_ids(store) == [id]
 
     async def test_keeps_the_connection_and_leaves_no_errors_behind(
-        self, postgres_url, schema, admin
+        self, postgres_url, schema, admin, no_stray_errors
     ):
         """Finding 38: of the statement, and of a connection that is being made."""
-        stray: list[dict[str, Any]] = []
-        asyncio.get_running_loop().set_exception_handler(lambda _, context: stray.append(context))
-        store = PostgresStore(with_query(postgres_url, pool="1", application_name=schema))
-        await store.open()
-        backends = "SELECT pid FROM pg_stat_activity WHERE application_name = $1"
-        before = await admin.fetch(backends, schema)
-        id = await insert(store)
-        async with row_held(admin, schema, id):
-            for _ in range(5):
-                aborting = asyncio.create_task(
-                    store.admin.change_jobs(Transition.ABORT, None, [id])
-                )
-                await until_somebody_waits(admin, schema)
-                aborting.cancel()
-                with pytest.raises(asyncio.CancelledError):
-                    await aborting
-                await until_nobody_waits(admin, schema)
-                assert await status_of(store, id) is Status.WAITING
+        async with postgres_at(postgres_url, pool="1", application_name=schema) as store:
+            backends = "SELECT pid FROM pg_stat_activity WHERE application_name = $1"
+            before = await admin.fetch(backends, schema)
+            id = await insert(store)
+            async with row_held(admin, schema, id):
+                for _ in range(5):
+                    await abort_and_give_up(store, id, admin, schema)
+                    assert await status_of(store, id) is Status.WAITING
 
-        assert before[0] in await admin.fetch(backends, schema)
-        await store.close()
-        gc.collect()
-        await asyncio.sleep(0)
-        assert stray == []
+            assert before[0] in await admin.fetch(backends, schema)
 
     async def test_of_a_transaction_leaves_a_connection_that_can_begin_another(
         self, postgres_url, schema, admin
@@ -266,24 +262,18 @@ class TestCancellation:
             await run.cancel()
             assert (await run.record()).status is RunStatus.CANCELLED
 
-    async def test_of_a_connection_that_is_being_made_leaves_no_errors_behind(self, postgres_url):
+    async def test_of_a_connection_that_is_being_made_leaves_no_errors_behind(
+        self, postgres_url, no_stray_errors
+    ):
         """Finding 38: "Future exception was never retrieved" was logged for each such call."""
-        stray: list[dict[str, Any]] = []
-        asyncio.get_running_loop().set_exception_handler(lambda _, context: stray.append(context))
-        store = PostgresStore(postgres_url)
-        await store.open()
-        calls = [asyncio.create_task(store.now()) for _ in range(5)]
-        for turns, call in enumerate(calls):
-            for _ in range(turns):
-                await asyncio.sleep(0)
-            call.cancel()
-        await asyncio.wait(calls)
-        await store.close()
-
+        async with postgres_at(postgres_url) as store:
+            calls = [asyncio.create_task(store.now()) for _ in range(5)]
+            for turns, call in enumerate(calls):
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                call.cancel()
+            await asyncio.wait(calls)
         calls.clear()
-        gc.collect()
-        await asyncio.sleep(0)
-        assert stray == []
 
 
 class TestValues:
@@ -330,31 +320,25 @@ class TestClose:
             await inserting
 
     async def test_leaves_no_connection_behind(self, postgres_url, admin, schema):
-        store = PostgresStore(with_query(postgres_url, application_name=schema))
-        await store.open()
-        store.subscribe(lambda hint: None)
-        await asyncio.gather(*(insert(store) for _ in range(8)))
-        await store.close()
+        async with postgres_at(postgres_url, application_name=schema) as store:
+            store.subscribe(lambda hint: None)
+            await asyncio.gather(*(insert(store) for _ in range(8)))
         await until_gone(admin, schema)
 
 
 class TestOptions:
     async def test_keep_to_the_pool_given(self, postgres_url, admin, schema):
         url = with_query(postgres_url, application_name=schema, pool="2", listen="off")
-        store = PostgresStore(url)
-        await store.open()
-        await asyncio.gather(*(store.queries.count_jobs(JobFilter()) for _ in range(20)))
-        assert 1 <= await admin.fetchval(BY_NAME, schema) <= 2
-        await store.close()
+        async with postgres_at(url) as store:
+            await asyncio.gather(*(store.queries.count_jobs(JobFilter()) for _ in range(20)))
+            assert 1 <= await admin.fetchval(BY_NAME, schema) <= 2
 
     async def test_work_without_prepared_statements(self, postgres_url):
-        store = PostgresStore(with_query(postgres_url, statement_cache="0"))
-        await store.open()
-        id = await insert(store)
-        held = await claim_one(store)
-        assert held.id == id
-        assert await settle(store, held, Completed(output=b"1")) is Status.COMPLETED
-        await store.close()
+        async with postgres_at(postgres_url, statement_cache="0") as store:
+            id = await insert(store)
+            held = await claim_one(store)
+            assert held.id == id
+            assert await settle(store, held, Completed(output=b"1")) is Status.COMPLETED
 
 
 # A connection that takes everything and answers nothing, as through a proxy that hangs.
@@ -366,19 +350,15 @@ SOON_S = 10.0
 @pytest.fixture
 async def wired(line: Line) -> AsyncIterator[PostgresStore]:
     """A store at the end of the wire that does not wait for long."""
-    store = PostgresStore(with_query(line.url, answer_timeout="1"))
-    await store.open()
-    yield store
-    await store.close()
+    async with postgres_at(line.url, answer_timeout="1") as store:
+        yield store
 
 
 @pytest.fixture
 async def patient(line: Line) -> AsyncIterator[PostgresStore]:
     """A store at the end of the wire that waits for as long as it does by default."""
-    store = PostgresStore(line.url)
-    await store.open()
-    yield store
-    await store.close()
+    async with postgres_at(line.url) as store:
+        yield store
 
 
 class TestASilentConnection:
@@ -464,23 +444,21 @@ class TestMigrating:
 
 class TestAFrozenTransaction:
     async def test_is_ended_by_the_server_and_done_again(self, postgres_url, admin):
-        store = PostgresStore(with_query(postgres_url, answer_timeout="1"))
-        await store.open()
-        tries = 0
+        async with postgres_at(postgres_url, answer_timeout="1") as store:
+            tries = 0
 
-        async def work(connection: Any, is_repeated: bool) -> bool:
-            nonlocal tries
-            tries += 1
-            async with connection.transaction():
-                await connection.fetch("SELECT 1")
-                if tries == 1:
-                    await asyncio.sleep(1.5)  # as a process that is stopped; the server's time
-                await connection.fetch("SELECT 1")
-            return is_repeated
+            async def work(connection: Any, is_repeated: bool) -> bool:
+                nonlocal tries
+                tries += 1
+                async with connection.transaction():
+                    await connection.fetch("SELECT 1")
+                    if tries == 1:
+                        await asyncio.sleep(1.5)  # as a process that is stopped; the server's time
+                    await connection.fetch("SELECT 1")
+                return is_repeated
 
-        assert await store._session.connections.run(work)
-        assert tries == 2
-        await store.close()
+            assert await store._session.connections.run(work)
+            assert tries == 2
 
 
 class TestWakeups:
@@ -489,15 +467,13 @@ class TestWakeups:
     ):
         monkeypatch.setattr(wakeups, "HEARTBEAT_S", 0.1)
         monkeypatch.setattr(wakeups, "ANSWER_TIMEOUT_S", 0.5)
-        store = PostgresStore(line.url)
-        await store.open()
-        ear = Ear(store)
-        await ear.hears_anything()
+        async with postgres_at(line.url) as store:
+            ear = Ear(store)
+            await ear.hears_anything()
 
-        line.silence()
-        await ear.hears_anything()
-        ready = write_message({HintType.READY: {"partition"}}, "somebody else")
-        await admin.execute("SELECT pg_notify($1, $2)", channel_of(schema), ready)
+            line.silence()
+            await ear.hears_anything()
+            ready = write_message({HintType.READY: {"partition"}}, "somebody else")
+            await admin.execute("SELECT pg_notify($1, $2)", channel_of(schema), ready)
 
-        assert await ear.next() == Hint(type=HintType.READY, names=frozenset({"partition"}))
-        await store.close()
+            assert await ear.next() == Hint(type=HintType.READY, names=frozenset({"partition"}))

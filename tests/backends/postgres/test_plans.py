@@ -12,6 +12,7 @@ import re
 import secrets
 from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -31,71 +32,6 @@ from perdure.store.postgres.store import PostgresStore
 from tests.postgres_schemas import drop_schema, with_query
 
 ROWS = 20_000
-FILL = """
-INSERT INTO {schema}.jobs (
-    id, namespace, queue, task, partition_key, status, priority, rank, input, input_hash,
-    created_at, ready_at, finished_at, output
-)
-SELECT lpad(number::text, 26, '0'), 'default', 'mail', 'send',
-       format('["mail","send-%s",[],[]]', number % 10),
-       status, 3, number, '{{}}', number, now(), now(),
-       CASE WHEN status <> 'waiting' THEN now() END,
-       CASE WHEN status = 'completed' THEN '1'::bytea END
-FROM (
-    SELECT number,
-           CASE
-               WHEN number % 60 IN (0, 20, 40)
-                   THEN (ARRAY['failed', 'dead', 'cancelled'])[number % 60 / 20 + 1]
-               WHEN number % 2 = 0 THEN 'completed'
-               ELSE 'waiting'
-           END AS status
-    FROM generate_series(1, {count}) AS number
-) AS numbers
-"""
-FILL_RUNS = """
-WITH numbers AS (
-    SELECT number, number % 2 = 0 AS is_ended, format('run-%s', number) AS id
-    FROM generate_series(1, {count}) AS number
-),
-jobs_of_runs AS (
-    INSERT INTO {schema}.jobs (
-        id, namespace, queue, task, partition_key, status, priority, rank, input, input_hash,
-        created_at, ready_at, run_id, node_key
-    )
-    SELECT format('node-%s', number), 'default', 'mail', 'send', '["mail","send",[],[],"f@1"]',
-           'waiting', 3, number, '{{}}', 0, now(), now(), id, 'send'
-    FROM numbers
-    WHERE NOT is_ended
-),
-log AS (
-    INSERT INTO {schema}.events (run_serial, number, at, data)
-    SELECT number / 10, number % 10 + 1, now(), '{{}}'
-    FROM numbers
-),
-timers AS (
-    INSERT INTO {schema}.waits (namespace, run_id, key, type, name, opened_at, due_at)
-    SELECT 'default', id, 'delay', 'timer', '', now(), now()
-    FROM numbers
-),
-asked AS (
-    INSERT INTO {schema}.waits (namespace, run_id, key, type, name, opened_at, deciders)
-    SELECT 'default', id, type, type, format('name-%s', number % 100), now(),
-           CASE WHEN type = 'approval' THEN ARRAY[format('person-%s', number % 100)] ELSE '{{}}' END
-    FROM numbers
-    CROSS JOIN (VALUES ('signal'), ('external'), ('approval')) AS types (type)
-)
-INSERT INTO {schema}.runs (
-    namespace, id, flow, version, status, number, created_at, updated_at, finished_at, summary,
-    parent_run, parent_key, place_key, place_limit, rank
-)
-SELECT 'default', id, 'orders', 'v1',
-       CASE WHEN is_ended THEN 'completed' WHEN number % 4 = 1 THEN 'queued' ELSE 'waiting' END,
-       1, now(), now(), CASE WHEN is_ended THEN now() END, '',
-       CASE WHEN number % 10 = 0 THEN 'run-1' END, CASE WHEN number % 10 = 0 THEN 'ship' END,
-       CASE WHEN number % 4 = 1 THEN 'orders@' END, CASE WHEN number % 4 = 1 THEN 4 END,
-       CASE WHEN number % 4 = 1 THEN number END
-FROM numbers
-"""
 TABLES = ("jobs", "runs", "events", "waits", "snapshots", "steps")
 
 # Statements that read all rows of a table, or of a partial index, and why they may.
@@ -107,6 +43,7 @@ READ_ALL_ON_PURPOSE = {
     "schedule_times": "lists a small table",
     "shared_fingerprints": "looks at the jobs that are not over, for the verifier",
     "applied": "a small table",
+    "bound_live_events": "looks at a minute of live events, when the clock was set back",
     "count_ended_jobs": "counts for an operator what pruning would remove",
     "count_flows": "counts all runs, for an operator",
     "list_schedules": "a small table",
@@ -150,9 +87,7 @@ def filled_schemas(postgres_server_url: str) -> Iterator[dict[str, str]]:
 
 
 @pytest.fixture(params=["none", "outdated", "fresh"])
-def filled_url(
-    request: pytest.FixtureRequest, postgres_server_url: str, filled_schemas: dict[str, str]
-) -> str:
+def filled_url(request, postgres_server_url, filled_schemas):
     """A store with many jobs, and with the planner knowing nothing, too little or all of it."""
     known: str = request.param
     if known not in filled_schemas:
@@ -168,8 +103,8 @@ def _fill(url: str, schema: str, known: str) -> None:
             connection.execute(f"ALTER TABLE {schema}.{table} SET (autovacuum_enabled = off)")
             if known == "outdated":
                 connection.execute(f"ANALYZE {schema}.{table}")
-        connection.execute(FILL.format(schema=schema, count=2 * ROWS))
-        connection.execute(FILL_RUNS.format(schema=schema, count=ROWS))
+        fill = Path(__file__).with_name("filled.sql").read_text("utf-8")
+        connection.execute(fill.format(schema=schema, jobs=2 * ROWS, runs=ROWS).encode())
         if known == "fresh":
             for table in TABLES:
                 connection.execute(f"ANALYZE {schema}.{table}")
@@ -282,6 +217,7 @@ class TestStatements:
             ("poll", "jobs_deadline"),
             ("poll", "jobs_sticky"),
             ("release_sticky", "jobs_sticky"),
+            ("release_sticky", "jobs_sticky_worker"),
             ("stick_jobs", "jobs_pkey"),
             ("remember_workers", "runs_id"),
             ("promote_due", "jobs_scheduled"),

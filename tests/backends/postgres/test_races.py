@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import datetime
+from collections.abc import Coroutine
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 
 from perdure import AsyncClient, Worker, task
+from perdure.clock import ManualClock
 from perdure.model.ids import RunId
 from perdure.model.job import JobFilter, Status
 from perdure.model.limit import LimitRule
@@ -16,7 +18,9 @@ from perdure.model.outcome import Completed, Failed
 from perdure.model.partition import Partition
 from perdure.model.run import NewWait, RunFilter, RunStatus, WaitType
 from perdure.model.schedule import ScheduleCommit, ScheduleCommitState
+from perdure.operations import events
 from perdure.store.lifecycle import Transition
+from perdure.store.postgres.store import PostgresStore
 from perdure.testing.contract.builders import (
     NAMESPACE,
     OTHER_WORKER,
@@ -41,7 +45,8 @@ from perdure.testing.contract.builders import (
     settle,
     status_of,
 )
-from tests.backends.postgres.line import row_held, until_somebody_waits
+from tests.backends.postgres.line import Line, row_held, until_somebody_waits
+from tests.support.stores import opened
 from tests.worker.watched_store import StoreWatch
 
 OTHER_PARTITION = Partition(queue="mail", task="receive")
@@ -86,17 +91,10 @@ RACES = [
 
 class TestOperators:
     @pytest.mark.parametrize("act,before,meanwhile,after", RACES)
-    async def test_act_on_what_the_row_has_become(
-        self, store, admin, schema, act, before, meanwhile, after
-    ):
+    async def test_act_on_what_the_row_has_become(self, store, race, act, before, meanwhile, after):
         id = (await insert_in_status(store, before)).id
-
-        async with admin.transaction():
-            await move(admin, schema, id, meanwhile)
-            acting = asyncio.create_task(store.admin.change_jobs(Transition(act), None, [id]))
-            await until_somebody_waits(admin, schema)
-        [moved] = await acting
-
+        acting = store.admin.change_jobs(Transition(act), None, [id])
+        [moved] = await race(to(meanwhile), acting, meanwhile.value, id)
         assert (moved.before, moved.after) == (meanwhile, after)
         assert await status_of(store, id) is after
 
@@ -106,15 +104,10 @@ class TestHolders:
         "meanwhile,after", [(S.ABORTING, S.CANCELLED), (S.DISABLED, None), (S.CANCELLED, None)]
     )
     @pytest.mark.parametrize("outcome", [Completed(output=b"1"), Failed(failure=failure())])
-    async def test_settle_what_the_row_has_become(
-        self, store, admin, schema, meanwhile, after, outcome
-    ):
+    async def test_settle_what_the_row_has_become(self, store, race, meanwhile, after, outcome):
         held = await claim_new(store)
-        async with admin.transaction():
-            await move(admin, schema, held.id, meanwhile)
-            settling = asyncio.create_task(settle(store, held, outcome))
-            await until_somebody_waits(admin, schema)
-        assert await settling is after
+        settling = settle(store, held, outcome)
+        assert await race(to(meanwhile), settling, meanwhile.value, held.id) is after
         assert await status_of(store, held.id) is (after or meanwhile)
 
 
@@ -221,11 +214,9 @@ class TestFingerprints:
         assert (inserted.id, inserted.is_new) == (theirs.id, False)
 
 
-async def move(admin: Any, schema: str, id: str, status: Status) -> None:
-    """What another process would do, within a transaction that the test ends."""
-    await admin.execute(
-        f"UPDATE {schema}.jobs SET status = $1, {MOVES[status]} WHERE id = $2", status.value, id
-    )
+def to(status: Status) -> str:
+    """What another process would do to a job."""
+    return f"UPDATE {{schema}}.jobs SET status = $1, {MOVES[status]} WHERE id = $2"
 
 
 # What was sent is committed although its sender was cut off, and only while the next try waits.
@@ -234,65 +225,53 @@ async def move(admin: Any, schema: str, id: str, status: Status) -> None:
 WAITS = (NewWait(key="ask", type=WaitType.SIGNAL, name="go"),)
 
 
+@pytest.fixture
+def held_back(line: Line, admin: Any, schema: str) -> Any:
+    """Has an act commit late, while its next try waits; also gives the time of that."""
+
+    async def act_late(act: Coroutine[Any, Any, Any]) -> tuple[Any, datetime]:
+        line.hold_back_from("COMMIT")
+        acting = asyncio.create_task(act)
+        await until_somebody_waits(admin, schema)
+        waiting_at: datetime = await admin.fetchval("SELECT clock_timestamp()")
+        line.let_through()
+        return await acting, waiting_at
+
+    return act_late
+
+
 @pytest.mark.parametrize("policy", ["fail", "use_existing", "replace"])
 async def test_a_submitted_run_is_neither_refused_nor_replaced_by_its_own_next_try(
-    wired, line, admin, schema, policy
+    wired, held_back, policy
 ):
     run = new_run(waits=WAITS, on_existing=policy)
-    line.hold_back_from("COMMIT")
-
-    submitting = asyncio.create_task(wired.runs.submit(run))
-    await until_somebody_waits(admin, schema)
-    waiting_at: datetime = await admin.fetchval("SELECT clock_timestamp()")
-    line.let_through()
-    submitted = await submitting
-
+    submitted, waiting_at = await held_back(wired.runs.submit(run))
     assert submitted.is_new
     assert submitted.run.created_at < waiting_at
-    assert [kept.created_at for kept in await wired.queries.list_runs(RunFilter(), 10)] == [
-        submitted.run.created_at
-    ]
+    [kept] = await wired.queries.list_runs(RunFilter(), 10)
+    assert kept.created_at == submitted.run.created_at
 
 
-async def test_a_run_takes_the_place_of_another_once(wired, line, admin, schema):
+async def test_a_run_takes_the_place_of_another_once(wired, held_back):
     first = await wired.runs.submit(new_run(waits=WAITS))
-    line.hold_back_from("COMMIT")
-
     again = new_run(waits=WAITS, on_existing="replace", summary=b'{"by":"bob"}')
-    submitting = asyncio.create_task(wired.runs.submit(again))
-    await until_somebody_waits(admin, schema)
-    waiting_at: datetime = await admin.fetchval("SELECT clock_timestamp()")
-    line.let_through()
-    submitted = await submitting
-
+    submitted, waiting_at = await held_back(wired.runs.submit(again))
     assert first.run.created_at < submitted.run.created_at < waiting_at
     [kept] = await wired.queries.list_runs(RunFilter(), 10)
     assert (kept.id, kept.summary) == (RUN, b'{"by":"bob"}')
 
 
 @pytest.mark.parametrize("policy", ["return", "raise", "replace"])
-async def test_a_job_does_not_conflict_with_itself(wired, line, admin, schema, policy):
-    line.hold_back_from("COMMIT")
-
+async def test_a_job_does_not_conflict_with_itself(wired, held_back, policy):
     job = new_job(fingerprint="once", on_conflict=policy)
-    inserting = asyncio.create_task(wired.jobs.insert([job]))
-    await until_somebody_waits(admin, schema)
-    line.let_through()
-    [inserted] = await inserting
-
+    [inserted], _ = await held_back(wired.jobs.insert([job]))
     assert (inserted.id, inserted.is_new) == (job.id, True)
     assert await wired.queries.count_jobs(JobFilter()) == 1
 
 
-async def test_a_tick_starts_one_run_and_its_next_try_says_which(wired, line, admin, schema):
+async def test_a_tick_starts_one_run_and_its_next_try_says_which(wired, held_back):
     before = await save_schedule(wired)
-    line.hold_back_from("COMMIT")
-
-    starting = asyncio.create_task(commit_tick(wired, before))
-    await until_somebody_waits(admin, schema)
-    line.let_through()
-    answer = await starting
-
+    answer, _ = await held_back(commit_tick(wired, before))
     assert answer.state is ScheduleCommitState.DONE
     assert answer.submitted is not None
     assert (answer.submitted.is_new, answer.submitted.run.id) == (True, TICK)
@@ -356,15 +335,10 @@ class TestLostAnswers:
 
 
 class TestLocks:
-    async def test_who_comes_second_waits_and_starts_nothing(self, store, schema, admin):
+    async def test_who_comes_second_waits_and_starts_nothing(self, store, race):
         before = await save_schedule(store)
-        async with admin.transaction():
-            await admin.execute(f"SELECT FROM {schema}.schedules FOR UPDATE")
-            second = asyncio.create_task(commit_tick(store, before, run=new_run(id=RunId("late"))))
-            await until_somebody_waits(admin, schema)
-            await admin.execute(f"UPDATE {schema}.schedules SET revision = 1")
-
-        assert (await second).state is CONFLICT
+        second = commit_tick(store, before, run=new_run(id=RunId("late")))
+        assert (await race("UPDATE {schema}.schedules SET revision = 1", second)).state is CONFLICT
         assert await store.queries.count_runs(RunFilter(namespace=NAMESPACE)) == 0
 
     async def test_flows_that_do_not_cool_down_wait_for_nobody(self, store, schema, admin):
@@ -375,3 +349,29 @@ class TestLocks:
             cooled = asyncio.create_task(store.runs.submit(cooling_run()))
             await until_somebody_waits(admin, schema)
         assert (await cooled).run.status is RunStatus.RUNNING
+
+
+# Ends that become visible later than the time that they wrote.
+
+
+async def test_an_end_is_delivered_though_a_later_one_was_visible_first(
+    postgres_url, admin, schema, monkeypatch
+):
+    monkeypatch.setattr(events, "POLL_SECONDS", 0.02)
+    clock = ManualClock()
+    async with opened(PostgresStore(postgres_url, clock=clock)) as store:
+        late = await claim_new(store, namespace="default")
+        async with AsyncClient(store) as client, asyncio.timeout(30):
+            seen: asyncio.Queue[str | None] = asyncio.Queue()
+            await client.events.subscribe(lambda event: seen.put_nowait(event.job))
+            async with admin.transaction():
+                await admin.execute(f"SELECT FROM {schema}.jobs WHERE id = $1 FOR UPDATE", late.id)
+                settling = asyncio.create_task(settle(store, late, Completed(output=b"1")))
+                await until_somebody_waits(admin, schema)
+                clock.advance(timedelta(seconds=4))
+                early = await claim_new(store, namespace="default")
+                await settle(store, early, Completed(output=b"1"))
+                assert await seen.get() == early.id
+            await settling
+            clock.advance(timedelta(seconds=2))
+            assert await seen.get() == late.id

@@ -35,6 +35,7 @@ from perdure.testing.contract.builders import (
     insert,
     insert_many,
 )
+from tests.support.stores import postgres_at
 
 GOLDEN = Path(__file__).parent / "golden"
 FILLED_IN = {"filter": "true", "filter_unindexed": "true"}
@@ -137,37 +138,29 @@ async def test_every_statement_can_be_prepared(bare_postgres_url):
 
 
 async def test_finds_fingerprints_that_several_jobs_share(bare_postgres_url):
-    store = PostgresStore(bare_postgres_url)
-    await store.open()
-    for fingerprint in ("one", "two", "three"):
-        await insert(store, fingerprint=fingerprint)
-    parts = urlsplit(bare_postgres_url)
-    [schema] = parse_qs(parts.query)["schema"]
-    connection = await asyncpg.connect(urlunsplit(parts._replace(query="")))
-    await connection.execute(f'DROP INDEX "{schema}".jobs_fingerprint')
-    await connection.execute(
-        f"UPDATE \"{schema}\".jobs SET fingerprint = 'same' WHERE fingerprint <> 'one'"
-    )
-    await connection.close()
+    async with postgres_at(bare_postgres_url) as store:
+        for fingerprint in ("one", "two", "three"):
+            await insert(store, fingerprint=fingerprint)
+        parts = urlsplit(bare_postgres_url)
+        [schema] = parse_qs(parts.query)["schema"]
+        connection = await asyncpg.connect(urlunsplit(parts._replace(query="")))
+        await connection.execute(f'DROP INDEX "{schema}".jobs_fingerprint')
+        await connection.execute(
+            f"UPDATE \"{schema}\".jobs SET fingerprint = 'same' WHERE fingerprint <> 'one'"
+        )
+        await connection.close()
 
-    found = await store.audit.shared_fingerprints(NAMESPACE)
+        found = await store.audit.shared_fingerprints(NAMESPACE)
 
-    assert found == [
-        SharedFingerprint(namespace=NAMESPACE, queue=PARTITION.queue, fingerprint="same", count=2)
-    ]
-    assert await store.audit.shared_fingerprints("nobody's") == []
-    await store.close()
+        assert found == [
+            SharedFingerprint(
+                namespace=NAMESPACE, queue=PARTITION.queue, fingerprint="same", count=2
+            )
+        ]
+        assert await store.audit.shared_fingerprints("nobody's") == []
 
 
 # What an examination finds in a database that something happened to.
-
-
-async def test_finds_an_index_that_was_dropped_and_how_to_make_it(store, admin, schema):
-    await admin.execute(f'DROP INDEX "{schema}".jobs_claimed')
-    found = (await store.admin.inspect_storage()).missing_indexes
-    assert found.keys() == {"jobs_claimed"}
-    await admin.execute(found["jobs_claimed"])
-    assert (await store.admin.inspect_storage()).missing_indexes == {}
 
 
 async def test_finds_an_index_that_is_not_valid_and_how_to_recreate_it(store, admin, schema):

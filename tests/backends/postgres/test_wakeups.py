@@ -30,7 +30,7 @@ from perdure.testing.contract.builders import (
     insert_many,
     submit,
 )
-from tests.postgres_schemas import with_query
+from tests.support.stores import postgres_at
 
 CUT_ALL = (
     "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE application_name = $1"
@@ -102,10 +102,8 @@ async def tap(admin: Any, schema: str) -> Wiretap:
 
 @pytest.fixture
 async def named(postgres_url: str, schema: str) -> AsyncIterator[PostgresStore]:
-    store = PostgresStore(with_query(postgres_url, application_name=schema))
-    await store.open()
-    yield store
-    await store.close()
+    async with postgres_at(postgres_url, application_name=schema) as store:
+        yield store
 
 
 class TestRuns:
@@ -157,11 +155,9 @@ class TestListening:
     async def test_hears_a_handle_that_spells_the_place_differently(self, store, postgres_url):
         ear = Ear(store)
         await ear.hears_anything()
-        other = PostgresStore(postgres_url.replace("127.0.0.1", "localhost"))
-        await other.open()
-        await insert(other)
-        assert (await ear.next()).type is HintType.READY
-        await other.close()
+        async with postgres_at(postgres_url.replace("127.0.0.1", "localhost")) as other:
+            await insert(other)
+            assert (await ear.next()).type is HintType.READY
 
     async def test_ignores_what_others_say_on_its_channel(self, store, admin, schema):
         ear = Ear(store)
@@ -181,16 +177,14 @@ class TestListening:
         assert await ear.next() == Hint(type=HintType.READY, names=frozenset({"partition"}))
 
     async def test_can_be_turned_off(self, postgres_url, admin, schema):
-        store = PostgresStore(with_query(postgres_url, listen="off", application_name=schema))
-        await store.open()
-        ear = Ear(store)
+        async with postgres_at(postgres_url, listen="off", application_name=schema) as store:
+            ear = Ear(store)
 
-        await insert(store)
+            await insert(store)
 
-        assert (await ear.next()).type is HintType.READY
-        queries = "SELECT query FROM pg_stat_activity WHERE application_name = $1"
-        assert not any("LISTEN" in row[0] for row in await admin.fetch(queries, schema))
-        await store.close()
+            assert (await ear.next()).type is HintType.READY
+            queries = "SELECT query FROM pg_stat_activity WHERE application_name = $1"
+            assert not any("LISTEN" in row[0] for row in await admin.fetch(queries, schema))
 
 
 class TestSending:
@@ -236,10 +230,8 @@ class TestSending:
                 await insert_many(store, 3)
 
     async def test_is_finished_before_closing(self, postgres_url, tap):
-        store = PostgresStore(postgres_url)
-        await store.open()
-        await insert(store)
-        await store.close()
+        async with postgres_at(postgres_url) as store:
+            await insert(store)
         assert await tap.next()
 
 

@@ -10,6 +10,7 @@ import pytest
 from perdure.clock import ManualClock
 from perdure.store.sqlite.store import SqliteStore
 from tests.backends.sqlite.files import Rival
+from tests.support.stores import opened
 
 
 @pytest.fixture
@@ -29,10 +30,8 @@ def clock() -> ManualClock:
 
 @pytest.fixture
 async def store(url: str, clock: ManualClock) -> AsyncIterator[SqliteStore]:
-    store = SqliteStore(url, clock)
-    await store.open()
-    yield store
-    await store.close()
+    async with opened(SqliteStore(url, clock)) as store:
+        yield store
 
 
 @pytest.fixture

@@ -28,6 +28,7 @@ from perdure.testing.contract.builders import (
     read_run,
     request,
 )
+from tests.support.stores import opened
 
 T = TypeVar("T")
 
@@ -38,12 +39,8 @@ def processes(count: int) -> ProcessPoolExecutor:
 
 def on_a_store(url: str, work: Callable[[SqliteStore], Awaitable[T]]) -> T:
     async def run() -> T:
-        store = SqliteStore(url)
-        await store.open()
-        try:
+        async with opened(SqliteStore(url)) as store:
             return await work(store)
-        finally:
-            await store.close()
 
     return asyncio.run(run())
 
@@ -115,7 +112,7 @@ def insert_for_ever(url: str) -> None:
 
 
 def hit_a_full_disk(url: str) -> tuple[str, list[JobId]]:
-    """What an insert says that finds no room, and what came in before and after."""
+    """The error of an insert that finds no room, and what came in before and after."""
 
     async def work(store: SqliteStore) -> tuple[str, list[JobId]]:
         before = await insert(store)
@@ -124,17 +121,17 @@ def hit_a_full_disk(url: str) -> tuple[str, list[JobId]]:
         large = [new_job(input=b"x" * (1 << 20)) for _ in range(4)]
         try:
             await store.jobs.insert(large)
-            message = ""
+            code = ""
         except StoreError as error:
-            message = str(error)
+            code = error.code
         resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
-        return message, [before, await insert(store)]
+        return code, [before, await insert(store)]
 
     return on_a_store(url, work)
 
 
 def use_a_store_across_a_fork(url: str) -> str:
-    """What a child says of the store that its parent opened; it can open one of its own."""
+    """A child's error with the store that its parent opened; it can open one of its own."""
 
     async def work(store: SqliteStore) -> str:
         await insert(store)
@@ -163,9 +160,7 @@ async def _use(store: SqliteStore, url: str) -> str:
         await insert(store)
     except StoreError as error:
         await store.close()
-        own = SqliteStore(url)
-        await own.open()
-        await insert(own)
-        await own.close()
-        return str(error)
-    return "it was used as if nothing had happened"
+        async with opened(SqliteStore(url)) as own:
+            await insert(own)
+        return error.code
+    return ""

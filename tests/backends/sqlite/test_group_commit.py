@@ -13,13 +13,13 @@ import pytest
 from perdure.errors import FingerprintTaken
 from perdure.model.hint import Hint, HintType
 from perdure.model.job import Inserted, JobFilter
-from perdure.store.opening import store_at
 from perdure.store.sqlite import connection
 from perdure.store.sqlite.connection import BYTES
 from perdure.store.sqlite.store import SqliteStore
 from perdure.store.sqlite.writer import PAGES, ROWS_PER_PAGE
 from perdure.testing.contract.builders import PARTITION, insert, insert_many, new_job
 from tests.backends.sqlite.files import Rival, connected
+from tests.support.stores import opened
 
 TOGETHER = 50
 WRITES_MAX = 300
@@ -118,12 +118,10 @@ class TestWaitingForTheLock:
 
 class TestSharing:
     async def test_handles_of_one_process_share_one_writer(self, store, path):
-        target = store.clone()
-        await target.open()
-        await insert(target)
-        await insert(store)
-        assert len(threads_on(path, "writes")) == 1
-        await target.close()
+        async with opened(store.clone()) as target:
+            await insert(target)
+            await insert(store)
+            assert len(threads_on(path, "writes")) == 1
 
     async def test_the_last_handle_ends_the_threads_and_empties_the_log(self, url, path):
         store, target = SqliteStore(url), SqliteStore(url)
@@ -181,31 +179,18 @@ def wal_bytes(path: Path) -> int:
     return Path(f"{path}-wal").stat().st_size
 
 
-async def test_large_rows_do_not_make_the_wal_grow_for_ever(tmp_path):
-    path = tmp_path / "work.db"
-    store = store_at(f"sqlite:///{path}")
-    await store.open()
-    try:
-        largest = 0
-        for _ in range(8 * BYTES // len(LARGE)):
-            await insert(store, partition=PARTITION, input=LARGE)
-            largest = max(largest, wal_bytes(path))
+async def test_large_rows_do_not_make_the_wal_grow_for_ever(store, path):
+    largest = 0
+    for _ in range(8 * BYTES // len(LARGE)):
+        await insert(store, partition=PARTITION, input=LARGE)
+        largest = max(largest, wal_bytes(path))
 
-        assert path.stat().st_size > 4 * BYTES
-        assert largest < 3 * BYTES
-    finally:
-        await store.close()
+    assert path.stat().st_size > 4 * BYTES
+    assert largest < 3 * BYTES
 
 
-async def test_many_small_rows_are_moved_into_the_file(tmp_path):
-    path = tmp_path / "work.db"
-    store = store_at(f"sqlite:///{path}")
-    await store.open()
-    try:
-        before = path.stat().st_size
-        for _ in range(3):
-            await insert_many(store, PAGES * ROWS_PER_PAGE // 2, partition=PARTITION)
-
-        assert path.stat().st_size > before
-    finally:
-        await store.close()
+async def test_many_small_rows_are_moved_into_the_file(store, path):
+    before = path.stat().st_size
+    for _ in range(3):
+        await insert_many(store, PAGES * ROWS_PER_PAGE // 2, partition=PARTITION)
+    assert path.stat().st_size > before

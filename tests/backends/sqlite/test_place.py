@@ -87,24 +87,25 @@ class TestOptions:
 
 
 @pytest.mark.parametrize(
-    "url, reason",
+    "url, named",
     [
-        ("sqlite://work.db", "three slashes"),
-        ("sqlite:work.db?", "three slashes"),
+        ("sqlite://work.db", "sqlite:///work.db"),
+        ("sqlite:work.db?", "sqlite:///work.db"),
         ("sqlite://", "memory://"),
         ("sqlite:///", "memory://"),
         ("sqlite:///:memory:", "memory://"),
-        ("sqlite:///work.db?mode=memory", "no option 'mode'"),
+        ("sqlite:///work.db?mode=memory", "mode"),
         ("sqlite:///work.db?prefix=", "prefix"),
         ("sqlite:///work.db?prefix=jobs; DROP TABLE x", "prefix"),
         ("sqlite:///work.db?prefix=sqlite_", "prefix"),
-        ("sqlite:///work.db?synchronous=off", "normal or full"),
+        ("sqlite:///work.db?synchronous=off", "synchronous"),
         ("sqlite:///work.db#1", "%23"),
     ],
 )
-def test_refuses_a_url_that_cannot_be_used(url, reason):
-    with pytest.raises(InvalidStoreUrl, match=reason):
+def test_refuses_a_url_that_cannot_be_used(url, named):
+    with pytest.raises(InvalidStoreUrl) as caught:
         place_at(url)
+    assert named in caught.value.reason
 
 
 # Places that cannot be used: each a clear error at once, nothing left behind.
@@ -133,12 +134,13 @@ except StoreUnreachable as error:
 
 
 async def test_a_missing_directory_is_named(tmp_path):
-    with pytest.raises(StoreUnreachable, match=r"no directory .*nowhere\. Create it first"):
+    with pytest.raises(StoreUnreachable) as caught:
         await SqliteStore(f"sqlite:///{tmp_path}/nowhere/work.db").open()
+    assert f"{tmp_path}/nowhere" in caught.value.reason
 
 
 async def test_a_directory_is_not_a_file(tmp_path):
-    with pytest.raises(StoreUnreachable, match="it is a directory"):
+    with refused("store.unreachable", StoreUnreachable):
         await SqliteStore(f"sqlite:///{tmp_path}").open()
 
 
@@ -177,7 +179,7 @@ async def test_a_file_that_stays_locked_is_given_up(path, url, monkeypatch):
     with connected(path, isolation_level=None) as rival:
         rival.execute("CREATE TABLE notes (x)")
         rival.execute("BEGIN EXCLUSIVE")
-        with pytest.raises(StoreUnreachable, match="locked"):
+        with pytest.raises(StoreUnreachable, match="locked"):  # as SQLite says
             await SqliteStore(url).open()
 
 

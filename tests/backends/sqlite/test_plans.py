@@ -43,6 +43,7 @@ SCANS_ON_PURPOSE = {
     "orphaned_runs": "looks at the runs that are not over, for an operator",
     "work_counts": "adds up small tables",
     "workers": "lists a small table",
+    "bound_live_events": "looks at a minute of live events, when the clock was set back",
     "remove_live_events": "looks at the first thousand live events, while somebody subscribes",
 }
 # Filled in by the reader, and tested below.
@@ -51,7 +52,7 @@ LISTS_OF_RUNS = {"list_runs", "count_runs"}
 LISTS_OF_WAITS = {"list_waits"}
 
 SCAN_OF_TABLE = re.compile(
-    r"SCAN (?!wanted|counted|json_each|partitions|places|live$|ended$|family|below|CONSTANT"
+    r"SCAN (?!wanted|counted|json_each|partitions|places|awaited|live$|ended$|family|below|CONSTANT"
     r"|\d+ CONSTANT|\()"
 )
 
@@ -102,17 +103,25 @@ def test_no_statement_scans_a_table(connection):
             ],
         ),
         (
-            "released_jobs",
-            [
-                "SEARCH job USING INDEX perdure_jobs_sticky (namespace=? AND sticky_until>?)",
-                "SEARCH owner USING INDEX sqlite_autoindex_perdure_workers_1 (id=?) LEFT-JOIN",
-            ],
+            "late_sticky_jobs",
+            ["SEARCH job USING INDEX perdure_jobs_sticky (namespace=? AND sticky_until<?)"],
         ),
         ("due_waits", ["SEARCH wait USING INDEX perdure_waits_due (namespace=? AND due_at<?)"]),
     ],
 )
 def test_what_is_due_is_found_in_order(connection, name, steps):
     assert plan(connection, statements_of(PREFIX)[name]) == steps
+
+
+def test_jobs_that_wait_for_a_worker_are_found_without_reading_those_of_live_workers(connection):
+    steps = plan(connection, statements_of(PREFIX)["orphaned_sticky_jobs"])
+    index = "USING INDEX perdure_jobs_sticky_worker"
+
+    assert [step for step in steps if "jobs" in step or "job " in step] == [
+        f"SEARCH perdure_jobs {index} (namespace=?)",
+        f"SEARCH perdure_jobs {index} (namespace=? AND sticky_worker>?)",
+        f"SEARCH job {index} (namespace=? AND sticky_worker=?)",
+    ]
 
 
 def test_a_survey_looks_at_the_first_entry_of_each_index(connection):

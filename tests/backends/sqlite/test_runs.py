@@ -9,7 +9,7 @@ from contextlib import closing
 
 import pytest
 
-from perdure import AsyncClient, Client, EventLogCorrupt, Flow, Worker, task
+from perdure import Client, Flow, Worker, task
 from perdure.clock import ManualClock
 from perdure.diagnostics import Action
 from perdure.model.ids import RunId
@@ -34,6 +34,7 @@ from perdure.testing.contract.builders import (
 )
 from tests.backends.sqlite import processes
 from tests.backends.sqlite.files import connected
+from tests.support.stores import opened
 
 DONE, CONFLICT, STALE = CommitState.DONE, CommitState.CONFLICT, CommitState.STALE
 PROCESSES = 3
@@ -44,67 +45,8 @@ FRAME_BYTES = 4096 + 24
 @pytest.fixture
 async def other(url: str, store: SqliteStore, clock: ManualClock) -> AsyncIterator[SqliteStore]:
     """A handle with a connection of its own, as another process has one."""
-    other = SqliteStore(f"{url}?synchronous=full", clock)
-    await other.open()
-    yield other
-    await other.close()
-
-
-class TestALogThatLostItsEnd:
-    """Finding 20: at rest, a run's row says where its log ends."""
-
-    @pytest.mark.parametrize("is_ended", [True, False, None])
-    async def test_is_refused_by_readers_and_commands(self, url, store, is_ended):
-        where = {"property": "order", "op": "eq", "value": 7}
-        flow = Flow("waits").wait_for_signal("go", where=where).build()
-        async with AsyncClient(store) as client:
-            run = await client.submit(flow, 1, id="a")
-            if is_ended:
-                await run.cancel()
-            elif is_ended is None:  # the status stays
-                await run.signal("go", {"order": 8})
-            with connected(url.removeprefix("sqlite:///"), isolation_level=None) as connection:
-                last = "(SELECT max(number) FROM perdure_events)"
-                connection.execute(f"DELETE FROM perdure_events WHERE number = {last}")
-
-            for call in (run.events, run.nodes, run.pause):
-                with pytest.raises(EventLogCorrupt):
-                    await call()
-
-    @pytest.mark.parametrize("is_chain", [True, False])
-    async def test_is_refused_while_the_run_is_running(self, url, store, is_chain):
-        """Finding 20: the job that continues in place knows where the log ends."""
-        release = asyncio.Event()
-
-        @task
-        async def first(number: int) -> int:
-            return number
-
-        @task
-        async def second(number: int) -> None:
-            await release.wait()
-
-        if is_chain:
-            flow = Flow("chain").then(first).then(second).build()
-        else:
-            flow = Flow("branches").fork(x=first, y=second).build()
-        worker = Worker(store, flows=[flow])
-        serving = asyncio.create_task(worker.serve())
-        async with AsyncClient(store) as client:
-            run = await client.submit(flow, 1)
-            async for event in run.watch():
-                if event.type == "node_completed":
-                    break
-            with connected(url.removeprefix("sqlite:///"), isolation_level=None) as connection:
-                last = "(SELECT max(number) FROM perdure_events)"
-                connection.execute(f"DELETE FROM perdure_events WHERE number = {last}")
-
-            for call in (run.events, run.nodes, run.pause):
-                with pytest.raises(EventLogCorrupt):
-                    await call()
-        release.set()
-        worker.shutdown(grace=0)
-        await serving
+    async with opened(SqliteStore(f"{url}?synchronous=full", clock)) as other:
+        yield other
 
 
 class TestTheFence:
@@ -193,20 +135,6 @@ class TestCost:
 
 
 # What an examination finds in a file that something happened to.
-
-
-async def test_finds_an_index_that_was_dropped_and_how_to_make_it(store, path):
-    with connected(path) as connection:
-        connection.execute("DROP INDEX perdure_jobs_claimed")
-        connection.commit()
-
-    found = (await store.admin.inspect_storage()).missing_indexes
-    assert found.keys() == {"perdure_jobs_claimed"}
-
-    with connected(path) as connection:
-        connection.execute(found["perdure_jobs_claimed"])
-        connection.commit()
-    assert (await store.admin.inspect_storage()).missing_indexes == {}
 
 
 async def test_an_index_that_a_later_version_rebuilt_is_the_later_one(store, path):

@@ -22,7 +22,7 @@ from perdure.model.run import NewRun, Submitted
 from perdure.store.contract.admin import AdminStore
 from perdure.store.contract.audit import AuditStore
 from perdure.store.contract.jobs import ClaimRequest, JobStore, PartitionClaim
-from perdure.store.contract.live import LIVE_KEPT, SUBSCRIBERS_MAX, LiveStore
+from perdure.store.contract.live import LIVE_KEPT, SUBSCRIBER_LEASE, SUBSCRIBERS_MAX, LiveStore
 from perdure.store.contract.maintenance import POLL_PARTITIONS_MAX, MaintenanceStore
 from perdure.store.contract.queries import QueryStore
 from perdure.store.contract.runs import DEFINITION_FRESH, EventsAfter, EventsBefore, RunStore
@@ -37,6 +37,7 @@ __all__ = [
     "PARTS",
     "POLL_PARTITIONS_MAX",
     "SUBSCRIBERS_MAX",
+    "SUBSCRIBER_LEASE",
     "AdminStore",
     "AuditStore",
     "ClaimRequest",

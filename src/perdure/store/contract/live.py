@@ -1,4 +1,4 @@
-"""Live events: published while somebody subscribes, and kept for a minute."""
+"""Live events: published while a client subscribes, and kept for a minute."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import Protocol
 
 LIVE_KEPT = timedelta(minutes=1)
 """How long live events are kept for subscribers that read late."""
+SUBSCRIBER_LEASE = timedelta(minutes=1)
+"""How long a subscriber stays registered unless it renews its lease."""
 SUBSCRIBERS_MAX = 200
 """For each namespace: its workers compare every event with the filter of each."""
 

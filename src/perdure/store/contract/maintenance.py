@@ -33,7 +33,7 @@ class MaintenanceStore(Protocol):
           schedule's as ``next_tick_at``, that of a job that waits for one worker as
           ``next_sticky_at``.
         - Names the paused queues of this namespace.
-        - Tells whether somebody subscribes to its live events (see ``live.subscribe``).
+        - Tells whether a client subscribes to its live events (see ``live.subscribe``).
         - Tells the last heartbeat of its workers, which shows a clock that was set back.
         """
 
@@ -52,8 +52,8 @@ class MaintenanceStore(Protocol):
     async def release_sticky(self, namespace: str, limit: int) -> int:
         """Let any worker claim jobs that have waited for one worker for long enough.
 
-        - Those whose time has come, or whose worker has been removed or sends no heartbeats, or
-          whose time may be wrong, because the clock was set back.
+        - Those whose time has come first, then those whose worker has been removed or sends no
+          heartbeats. What this costs does not grow with the jobs that go on waiting.
         """
 
     @abstractmethod
@@ -88,6 +88,9 @@ class MaintenanceStore(Protocol):
         - Starts under limits count as of now at the latest, and a closed limit opens after the
           time it was closed for at the latest.
         - A wait for a child that has ended is due, and so is a queued run with a place.
+        - A job waits for one worker no longer if it is not ready yet.
+        - A subscriber's lease ends after ``SUBSCRIBER_LEASE`` at the latest, and live events were
+          published no later than now.
         - Times that callers set stay: those of scheduled jobs, retries, timers, deadlines and
           schedules.
         """

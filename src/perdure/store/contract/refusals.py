@@ -12,7 +12,9 @@ from perdure.model.check import check_times
 from perdure.model.job import NewJob
 from perdure.model.run import CommitResult, CommitState, Continues, NewRun, RunCommit
 
-REFUSED = declare("store.refused", "the store at {url} refused, and nothing was written: {reason}")
+REFUSED = declare(
+    "store.refused", "the store at {url} rejected the operation, and nothing was written: {reason}"
+)
 CLOSED = declare("store.closed", "the store at {url} is closed")
 OUTCOME_UNKNOWN = declare(
     "store.outcome_unknown",
@@ -62,7 +64,8 @@ def refused(commit: RunCommit) -> CommitResult | None:
         for settlement in commit.settlements:
             if type(settlement.job_outcome) is Continues:
                 check_times(settlement.job_outcome.job)
-        _check_effects(commit.jobs, commit.children)
+        if commit.jobs or commit.children:
+            _check_effects(commit.jobs, commit.children)
     except InvalidInput as error:
         return CommitResult(state=CommitState.REFUSED, refusal=error)
     return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace as replace_record
 from datetime import datetime, timedelta
@@ -19,7 +20,7 @@ from perdure.model.run import RunStatus, Wait, WaitType
 from perdure.model.schedule import Schedule, scheduled_flows
 from perdure.model.times import nearest_duration
 from perdure.model.worker import PollResult, TaskCounts, WorkerInfo, counted_since, counts_of
-from perdure.store.contract import POLL_PARTITIONS_MAX, MaintenanceStore
+from perdure.store.contract import POLL_PARTITIONS_MAX, SUBSCRIBER_LEASE, MaintenanceStore
 from perdure.store.failures import deadline_expired, lease_expired, worker_restarted
 from perdure.store.lifecycle import Transition, after_take_over
 from perdure.store.memory.jobs import bound_limits
@@ -90,10 +91,16 @@ class MemoryMaintenance(MaintenanceStore):
     async def release_sticky(self, namespace: str, limit: int) -> int:
         with self._session.transaction() as transaction:
             state = transaction.state
-            found = (state.jobs[id] for id in state.sticky.ids(namespace))
-            over = list(islice((job for job in found if _is_released(transaction, job)), limit))
-            for job in over:
-                released = replace(job, **NOT_STICKY)
+            late = state.sticky.up_to(transaction.now, limit, namespace)
+            orphaned = [
+                id
+                for group in state.awaiting.groups()
+                if group[0] == namespace and not _is_live(transaction, group[1])
+                for id in state.awaiting.ids(group)
+            ]
+            over = list(dict.fromkeys([*late, *orphaned]))[:limit]
+            for id in over:
+                released = replace(state.jobs[id], **NOT_STICKY)
                 transaction.save(released)
                 transaction.hint_if_queued(released)
             return len(over)
@@ -136,6 +143,16 @@ class MemoryMaintenance(MaintenanceStore):
                 if wait.type is WaitType.CHILD or is_for_place:
                     make_due(transaction, wait)
             bound_limits(transaction, [place for place in state.limits if place[0] == namespace])
+            for id in list(state.sticky.after(now, namespace)):
+                if state.jobs[id].ready_at > now:
+                    transaction.save(replace(state.jobs[id], sticky_until=now))
+            for subscriber, (filter, until) in list(state.subscribers.items()):
+                if subscriber[0] == namespace and until > now + SUBSCRIBER_LEASE:
+                    state.subscribers[subscriber] = (filter, now + SUBSCRIBER_LEASE)
+            state.live_events = deque(
+                (number, place, min(at, now) if place == namespace else at, event)
+                for number, place, at, event in state.live_events
+            )
             for worker, record in list(state.workers.items()):
                 if record.info.namespace == namespace and record.seen_at > now:
                     state.workers[worker] = replace_record(record, seen_at=now)
@@ -288,16 +305,9 @@ def _keep_counts(state: MemoryState, worker: StoredWorker) -> None:
     state.past_counts[worker.info.namespace] = counted_since(counts_of([*past, *counted]), ())
 
 
-def _is_released(transaction: Transaction, job: StoredJob) -> bool:
-    assert job.sticky_worker is not None
-    assert job.sticky_until is not None
-    worker, now = transaction.state.workers.get(job.sticky_worker), transaction.now
-    return (
-        job.sticky_until <= now
-        or job.ready_at > now  # the clock was set back since
-        or worker is None
-        or not worker.is_live(now)
-    )
+def _is_live(transaction: Transaction, id: WorkerId) -> bool:
+    worker = transaction.state.workers.get(id)
+    return worker is not None and worker.is_live(transaction.now)
 
 
 def _take_over(transaction: Transaction, job: StoredJob, failure: Failure) -> TakenOver:

@@ -446,6 +446,7 @@ class MemoryState:
         self.waiting: JobIndex = Index(_waiting_in, lambda job: job.rank)
         self.scheduled: JobIndex = Index(_when(Status.SCHEDULED), lambda job: job.ready_at)
         self.sticky: JobIndex = Index(_sticky_in, lambda job: job.sticky_until)
+        self.awaiting: JobIndex = Index(_awaited_worker, lambda job: job.id)
         self.claimed: JobIndex = Index(_when(*CLAIMED), lambda job: job.lease_until)
         self.deadlines: JobIndex = Index(_expiring, lambda job: job.deadline_at)
         self.finished: JobIndex = Index(_finished_as, lambda job: job.finished_at)
@@ -462,6 +463,7 @@ class MemoryState:
             (self.waiting, frozenset({Status.WAITING})),
             (self.scheduled, frozenset({Status.SCHEDULED})),
             (self.sticky, frozenset({Status.WAITING})),
+            (self.awaiting, frozenset({Status.WAITING})),
             (self.claimed, CLAIMED),
             (self.by_worker, CLAIMED),
             (self.under_limit, CLAIMED),
@@ -530,6 +532,11 @@ def _waiting_in(job: StoredJob) -> Groups:
 def _sticky_in(job: StoredJob) -> Groups:
     is_sticky = job.sticky_until is not None and job.status is Status.WAITING
     return (job.namespace,) if is_sticky else _NONE
+
+
+def _awaited_worker(job: StoredJob) -> Groups:
+    is_sticky = job.sticky_until is not None and job.status is Status.WAITING
+    return ((job.namespace, job.sticky_worker),) if is_sticky else _NONE
 
 
 def _expiring(job: StoredJob) -> Groups:

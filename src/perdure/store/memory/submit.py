@@ -16,6 +16,7 @@ from perdure.store.admission import (
     NOT_STARTED,
     LastRun,
     cooled,
+    created_at,
     is_ahead,
     queue_rank,
     start_at_of,
@@ -36,10 +37,17 @@ def remove_job(transaction: Transaction, job: StoredJob) -> None:
         transaction.hints.stopped(job.id)
 
 
-def remove_tree(transaction: Transaction, root: Place) -> None:
-    """Remove a run and its children with their jobs, events, waits and steps."""
-    for place in transaction.state.records.tree(root):
+def remove_tree(transaction: Transaction, root: Place) -> datetime:
+    """Remove a run and its children with their jobs, events, waits and steps.
+
+    Return when the last of them was created.
+    """
+    records = transaction.state.records
+    places = records.tree(root)
+    created = max(records.runs[place].created_at for place in places)
+    for place in places:
         _remove(transaction, place)
+    return created
 
 
 def forget_steps(transaction: Transaction, holder: StepOwner) -> None:
@@ -69,9 +77,10 @@ def submit(transaction: Transaction, new: NewRun) -> Submitted:
         if new.on_existing == "fail":
             raise RunExists(run_id=existing.id, flow=existing.flow, status=existing.status)
     _require_definition(transaction, new)
+    created = transaction.now
     if existing is not None:
-        remove_tree(transaction, existing.place)
-    added = _add(transaction, _cooled(transaction, new))
+        created = created_at(created, after=remove_tree(transaction, existing.place))
+    added = _add(transaction, _cooled(transaction, new), created)
     for key in {run.place_key for run in (existing, added) if run is not None}:
         if key is not None:
             start_next(transaction, new.namespace, key)
@@ -112,9 +121,11 @@ def begin(
         insert(transaction, job)
     for wait in waits:
         _open(transaction, place, wait)
+    runs = transaction.state.records.runs
     for child in children:
-        if (child.namespace, child.id) not in transaction.state.records.runs:
-            _add(transaction, child)
+        if (child.namespace, child.id) not in runs:
+            created = created_at(transaction.now, parent=runs[place].created_at)
+            _add(transaction, child, created)
 
 
 def add_events(
@@ -156,7 +167,7 @@ def make_due(transaction: Transaction, wait: StoredWait, **changes: bool) -> Non
     transaction.hints.due()
 
 
-def _add(transaction: Transaction, new: NewRun) -> StoredRun:
+def _add(transaction: Transaction, new: NewRun, created: datetime) -> StoredRun:
     records, now = transaction.state.records, transaction.now
     run = StoredRun(
         id=new.id,
@@ -166,7 +177,7 @@ def _add(transaction: Transaction, new: NewRun) -> StoredRun:
         status=new.status,
         number=len(new.events),
         parent=new.parent,
-        created_at=now,
+        created_at=created,
         updated_at=now,
         finished_at=now if new.status in ENDED else None,
         summary=new.summary,

@@ -16,7 +16,7 @@ from perdure.model.run import RunStatus, Wait
 from perdure.model.schedule import Schedule, scheduled_flows
 from perdure.model.times import nearest_duration
 from perdure.model.worker import PollResult, TaskCounts, WorkerInfo, counted_since
-from perdure.store.contract import POLL_PARTITIONS_MAX, MaintenanceStore
+from perdure.store.contract import POLL_PARTITIONS_MAX, SUBSCRIBER_LEASE, MaintenanceStore
 from perdure.store.failures import deadline_expired, lease_expired, worker_restarted
 from perdure.store.hints import WriteHints
 from perdure.store.lifecycle import after_take_over
@@ -148,6 +148,9 @@ class PostgresMaintenance(MaintenanceStore):
             moves.due()
             session.publish(*moves.hints())
         await session.fetch("bound_limits", session.moment(), namespace, None)
+        await session.fetch("bound_sticky", session.moment(), namespace)
+        await session.fetch("bound_subscribers", session.moment(), namespace, SUBSCRIBER_LEASE)
+        await session.fetch("bound_live_events", session.moment(), namespace)
         # Last: until this is written, every poll still detects the clock change.
         await session.fetch("bound_workers", session.moment(), namespace)
         return len(bounded)

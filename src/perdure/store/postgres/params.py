@@ -327,6 +327,10 @@ class SubmitParams(NamedTuple):
     settings: OneBytea
     fresh: OneInterval
     """How recently its definition must have been used; null: no requirement."""
+    former: OneMoment
+    """When the run that it replaces was created."""
+    step: OneInterval
+    """A former time further ahead than this shows that the clock was set back."""
 
 
 class ChildColumns(NamedTuple):
@@ -349,6 +353,7 @@ class ChildColumns(NamedTuple):
 
 class AddRunsParams(NamedTuple):
     now: Now
+    step: OneInterval
     children: ChildColumns
 
 

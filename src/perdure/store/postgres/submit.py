@@ -34,7 +34,7 @@ from perdure.store.postgres.params import (
     WaitColumns,
     WakeParentsParams,
 )
-from perdure.store.postgres.places import Places, lock_places, start_next
+from perdure.store.postgres.places import lock_places, start_next
 from perdure.store.postgres.rows import as_array, job_columns, run_from
 from perdure.store.postgres.session import Session
 from perdure.store.sql.statements import Params, arguments_of
@@ -113,7 +113,9 @@ async def add_runs(
             start_delay=[_Start.of(run).delay for run in ordered],
             settings=[encode_settings(run.settings) for run in ordered],
         )
-        rows = await fetch("add_runs", AddRunsParams(now=now, children=columns))
+        rows = await fetch(
+            "add_runs", AddRunsParams(now=now, step=CLOCK_STEP_MIN, children=columns)
+        )
         added = [(serial, wanted[namespace, id]) for namespace, id, serial in rows]
         new = [run for _, run in added]
         events = [
@@ -249,13 +251,20 @@ async def _submit(
         moves = WriteHints()
         add = partial(_add_once, session, connection, run, submission, moves, is_repeated)
         if _needs_transaction(run):
-            async with Transacting(connection):
+            async with Transacting(connection) as transacting:
                 places = await _lock_places(session, connection, run)
                 added = await add()
                 if added is None and run.on_existing == "replace":
                     await _require_definition(session, connection, run)
-                    await _remove(session, connection, [(run.namespace, run.id)], moves)
-                    added = await add()
+                    family = await _remove(session, connection, [(run.namespace, run.id)], moves)
+                    freed = {(row[1], row[3]) for row in family if row[3] is not None}
+                    if not freed <= places:
+                        # Replaced meanwhile by a run with a place of another key, which is to be
+                        # locked before runs.
+                        transacting.undo()
+                        continue
+                    former = max((row[4] for row in family), default=None)
+                    added = await add(former)
                 await start_next(connection, session.statements, places, session.moment(), moves)
         else:
             added = await add()
@@ -271,7 +280,9 @@ async def _submit(
         # Removed or replaced concurrently: try again.
 
 
-async def _lock_places(session: Session, connection: Connection, run: NewRun) -> Places:
+async def _lock_places(
+    session: Session, connection: Connection, run: NewRun
+) -> set[tuple[str, str]]:
     """Lock the places that it needs, and those of the run that it replaces."""
     found = {(run.namespace, run.place_key)} if run.place_key is not None else set()
     if run.on_existing == "replace":
@@ -288,19 +299,28 @@ async def _add_once(
     submission: int,
     moves: WriteHints,
     is_repeated: bool,
+    former: datetime | None = None,
 ) -> Run | None:
     """The run, added now or by an earlier attempt, whose jobs may be claimed by now."""
     allowed = await cooled_run(session, connection, run)
-    added = await add_run(session, connection, allowed, submission, moves)
+    added = await add_run(session, connection, allowed, submission, moves, former)
     if added is None and is_repeated:
         added = await own_run(session, connection, run, submission)
     return added
 
 
 async def add_run(
-    session: Session, connection: Connection, run: NewRun, submission: int, moves: WriteHints
+    session: Session,
+    connection: Connection,
+    run: NewRun,
+    submission: int,
+    moves: WriteHints,
+    former: datetime | None = None,
 ) -> Run | None:
-    """Add a run with its first effects; None if its id is taken or its definition is missing."""
+    """Add a run with its first effects; None if its id is taken or its definition is missing.
+
+    It is created later than ``former``, when the run that it replaces was created.
+    """
     jobs = job_columns(run.jobs)._asdict()
     del jobs["fingerprint"]  # only standalone jobs have one
     start = _Start.of(run)
@@ -328,6 +348,8 @@ async def add_run(
         aging=run.aging.total_seconds(),
         settings=encode_settings(run.settings),
         fresh=DEFINITION_FRESH if run.needs_definition else None,
+        former=former,
+        step=CLOCK_STEP_MIN,
     )
     rows = await connection.fetch(session.statements["submit_run"], *arguments_of(params))
     if not rows:
@@ -337,8 +359,8 @@ async def add_run(
     for job in run.jobs:
         note_queued(job, moves)
     waits = [(run.namespace, run.id, wait) for wait in run.waits]
-    await open_waits(connection, session.statements, waits, added.created_at, moves)
-    await add_runs(connection, session.statements, run.children, added.created_at, moves)
+    await open_waits(connection, session.statements, waits, added.updated_at, moves)
+    await add_runs(connection, session.statements, run.children, added.updated_at, moves)
     return added
 
 
@@ -392,15 +414,19 @@ async def _remove(
     moves: WriteHints,
     *,
     is_pruned: bool = False,
-) -> None:
-    """Remove runs with their children, in the open transaction of the connection."""
+) -> list[Record]:
+    """Remove runs with their children, in the open transaction of the connection.
+
+    Return the rows of ``lock_families``.
+    """
     places = [place[0] for place in runs], [place[1] for place in runs]
-    family = await connection.fetch(session.statements["lock_families"], *places)
+    family: list[Record] = await connection.fetch(session.statements["lock_families"], *places)
     serials, namespaces, ids = ([row[number] for row in family] for number in range(3))
     await connection.fetch(session.statements["lock_jobs"], namespaces, ids, [], [], [], [])
     if is_pruned:
         await connection.fetch(session.statements["record_pruned_runs"], serials)
     moves.taken(await connection.fetch(session.statements["remove_runs"], serials, namespaces, ids))
+    return family
 
 
 def _needs_transaction(run: NewRun) -> bool:

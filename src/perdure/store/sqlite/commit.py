@@ -34,6 +34,7 @@ from perdure.store.sqlite.rows import (
     deadline_of,
     micros,
     micros_in,
+    moment,
 )
 from perdure.store.sqlite.submit import (
     child_ended,
@@ -185,7 +186,7 @@ def _write(
     if commit.waits:
         open_waits(transaction, commit.namespace, commit.run, commit.waits)
     if commit.children:
-        insert_children(transaction, commit.children)
+        insert_children(transaction, commit.children, moment(run.created_at))
     if commit.snapshot is not None:
         snapshot = commit.snapshot
         transaction.write(

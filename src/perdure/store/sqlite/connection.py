@@ -21,7 +21,7 @@ from perdure.store.sqlite.address import SqliteAddress
 TOO_OLD = declare(
     "store.sqlite_too_old",
     "SQLite {version} is too old: this store needs {least} or newer",
-    "Use a Python built with one, or PostgreSQL",
+    "Use a Python with a newer SQLite, or use PostgreSQL",
 )
 NOT_A_DATABASE = declare(
     "store.not_a_database", "{path} is not a SQLite database", "Name another file"

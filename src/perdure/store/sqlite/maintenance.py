@@ -14,7 +14,7 @@ from perdure.model.partition import Partition, with_worker
 from perdure.model.run import RunStatus, Wait
 from perdure.model.schedule import Schedule, scheduled_flows
 from perdure.model.worker import PollResult, TaskCounts, WorkerInfo, counted_since
-from perdure.store.contract import POLL_PARTITIONS_MAX, MaintenanceStore
+from perdure.store.contract import POLL_PARTITIONS_MAX, SUBSCRIBER_LEASE, MaintenanceStore
 from perdure.store.failures import deadline_expired, lease_expired, worker_restarted
 from perdure.store.lifecycle import Transition, after_take_over
 from perdure.store.sql.rows import decode_counts, first_readable, node_from, read_schedule
@@ -62,7 +62,9 @@ class SqliteMaintenance(MaintenanceStore):
 
     async def release_sticky(self, namespace: str, limit: int) -> int:
         def find(transaction: Transaction) -> list[SqliteJobRow]:
-            return _jobs(transaction, "released_jobs", namespace, limit)
+            late = _jobs(transaction, "late_sticky_jobs", namespace, limit)
+            left = limit - len(late)
+            return [*late, *_jobs(transaction, "orphaned_sticky_jobs", namespace, left)]
 
         def release(transaction: Transaction) -> int:
             jobs = find(transaction)
@@ -105,6 +107,9 @@ class SqliteMaintenance(MaintenanceStore):
             if transaction.write("bound_waits", **within):
                 transaction.hints.due()
             bound_limits(transaction, namespace, None)
+            transaction.write("bound_sticky", **within)
+            transaction.write("bound_subscribers", **within, lease=micros_in(SUBSCRIBER_LEASE))
+            transaction.write("bound_live_events", **within)
             transaction.write("bound_workers", **within)
             return bounded
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 
 from perdure.errors import RunExists, UnknownFlow
 from perdure.model.graph import Graph, children_in
@@ -16,6 +17,7 @@ from perdure.store.admission import (
     NOT_STARTED,
     LastRun,
     cooled,
+    created_at,
     queue_rank,
     start_at_of,
 )
@@ -55,21 +57,25 @@ def hint_at_lost_claims(transaction: Transaction, jobs: Iterable[SqliteJobRow]) 
 
 def remove_run(
     transaction: Transaction, namespace: str, id: RunId, *, is_pruned: bool = False
-) -> None:
-    """Remove a run and all its descendants, with their jobs, claimed or not."""
+) -> int:
+    """Remove a run and all its descendants, with their jobs, claimed or not.
+
+    Return when the last of them was created.
+    """
     family = transaction.rows("family_of_run", namespace=namespace, run=id)
-    ids = [each for _, each in family]
+    ids = [each for _, each, _ in family]
     for each in ids:
         rows = transaction.rows("jobs_of_run", namespace=namespace, run=each)
         remove_run_jobs(transaction, [SqliteJobRow._make(row[:-1]) for row in rows])
     transaction.write("remove_waits_of_runs", namespace=namespace, ids=as_json(ids))
-    serials = as_json([serial for serial, _ in family])
+    serials = as_json([serial for serial, _, _ in family])
     if is_pruned:
         transaction.write("record_pruned_runs", serials=serials)
     for name in ("remove_events", "remove_snapshots", "remove_steps", "remove_runs"):
         transaction.write(name, serials=serials)
     for each in ids:
         transaction.hints.stepped(each, is_moved=True)
+    return max((created for _, _, created in family), default=0)
 
 
 def cooled_run(transaction: Transaction, run: NewRun) -> NewRun:
@@ -95,11 +101,13 @@ def submit_run(transaction: Transaction, run: NewRun) -> Submitted:
             return Submitted(run=existing, is_new=False)
     _require_definition(transaction, run)
     keys = {run.place_key} if run.place_key is not None else set()
+    created = transaction.moment
     if existing is not None:
         place = {"namespace": run.namespace, "run": run.id}
         keys.update(key for (key,) in transaction.rows("place_of_run", **place))
-        remove_run(transaction, run.namespace, run.id)
-    _insert(transaction, cooled_run(transaction, run))
+        last = remove_run(transaction, run.namespace, run.id)
+        created = created_at(created, after=moment(last))
+    _insert(transaction, cooled_run(transaction, run), created)
     for key in keys:
         start_next(transaction, run.namespace, key)
     submitted = _find(transaction, run)
@@ -145,10 +153,13 @@ def submit_with_definitions(
     return submit_run(transaction, run)
 
 
-def insert_children(transaction: Transaction, children: Sequence[NewRun]) -> None:
+def insert_children(
+    transaction: Transaction, children: Sequence[NewRun], parent_created: datetime
+) -> None:
     """Add children of a run; existing ones stay as they are."""
+    created = created_at(transaction.moment, parent=parent_created)
     for child in children:
-        _insert(transaction, child)
+        _insert(transaction, child, created)
 
 
 def open_waits(
@@ -196,7 +207,7 @@ def child_ended(
         transaction.hints.due()
 
 
-def _insert(transaction: Transaction, run: NewRun) -> None:
+def _insert(transaction: Transaction, run: NewRun, created: datetime) -> None:
     now, parent = transaction.now, run.parent
     start_at = start_at_of(run, transaction.moment)
     inserted = transaction.run(
@@ -209,7 +220,7 @@ def _insert(transaction: Transaction, run: NewRun) -> None:
             run.status.value,
             None if parent is None else parent.run,
             None if parent is None else parent.key,
-            now,
+            micros(created),
             now,
             now if run.status in ENDED else None,
             run.summary,
@@ -236,7 +247,7 @@ def _insert(transaction: Transaction, run: NewRun) -> None:
         insert_jobs(transaction, run.jobs)
     if run.waits:
         open_waits(transaction, run.namespace, run.id, run.waits)
-    insert_children(transaction, run.children)
+    insert_children(transaction, run.children, created)
     if parent is not None and run.status in ENDED:
         child_ended(transaction, run.namespace, run.id, parent.run, parent.key)
     transaction.hints.stepped(run.id, is_moved=True)

@@ -12,7 +12,7 @@ from perdure.model.job import Status
 from perdure.model.limit import LimitRule
 from perdure.model.outcome import Completed, Requeued, Retried
 from perdure.model.run import RunStatus
-from perdure.store.contract import Store
+from perdure.store.contract import LIVE_KEPT, SUBSCRIBER_LEASE, Store
 from perdure.testing.contract.builders import (
     CHILD,
     COMPLETED,
@@ -116,6 +116,62 @@ class TestMaintenanceBoundTimes:
 
         after = await job_record(store, held.id), await job_record(store, elsewhere.id)
         assert after == before
+
+    async def test_a_subscriber_that_is_gone_is_forgotten_within_its_lease(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        """Finding 36: workers published for it until the clock was where it had been."""
+        await store.live.subscribe(NAMESPACE, "gone", b"", SUBSCRIBER_LEASE)
+        await store.live.subscribe(NAMESPACE, "live", b"", SUBSCRIBER_LEASE)
+        await store.live.subscribe(OTHER_NAMESPACE, "other", b"", SUBSCRIBER_LEASE)
+        clock.advance(-HOUR)
+        await store.maintenance.bound_times(NAMESPACE, LEASE)
+
+        clock.advance(SUBSCRIBER_LEASE - SECOND)
+        assert set(await store.live.subscribers(NAMESPACE)) == {"gone", "live"}
+        await store.live.subscribe(NAMESPACE, "live", b"", SUBSCRIBER_LEASE)
+        clock.advance(SECOND)
+
+        assert list(await store.live.subscribers(NAMESPACE)) == ["live"]
+        assert list(await store.live.subscribers(OTHER_NAMESPACE)) == ["other"]
+
+    async def test_live_events_are_removed_when_they_are_old(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        """Finding 36: a thousand of them kept all later ones from being removed."""
+        await store.live.subscribe(NAMESPACE, "ann", b"", HOUR)
+        await store.live.publish(NAMESPACE, [b"early"] * 1_000)
+        clock.advance(-HOUR)
+        await store.maintenance.bound_times(NAMESPACE, LEASE)
+        await store.live.subscribe(NAMESPACE, "ann", b"", HOUR)
+        clock.advance(LIVE_KEPT + SECOND)
+
+        await store.live.publish(NAMESPACE, [b"late"])
+        await store.live.publish(NAMESPACE, [b"later"])
+
+        found = await store.live.read(NAMESPACE, 0, 2_000)
+        assert {event for _, event in found} <= {b"early", b"late", b"later"}
+        assert [event for _, event in found][-2:] == [b"late", b"later"]
+        assert len(found) <= 3
+
+    async def test_live_events_of_other_namespaces_keep_their_time(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        for namespace in (NAMESPACE, OTHER_NAMESPACE):
+            await store.live.subscribe(namespace, "ann", b"", HOUR)
+            await store.live.publish(namespace, [b"early"])
+        clock.advance(-HOUR)
+        await store.maintenance.bound_times(NAMESPACE, LEASE)
+        await store.live.subscribe(NAMESPACE, "ann", b"", HOUR)
+        clock.advance(LIVE_KEPT + SECOND)
+
+        await store.live.publish(NAMESPACE, [b"late"])
+
+        kept = {
+            namespace: [event for _, event in await store.live.read(namespace, 0, 10)]
+            for namespace in (NAMESPACE, OTHER_NAMESPACE)
+        }
+        assert kept == {NAMESPACE: [b"late"], OTHER_NAMESPACE: [b"early"]}
 
     async def test_a_worker_was_seen_no_later_than_now(
         self, store: Store, clock: ManualClock

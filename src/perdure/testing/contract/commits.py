@@ -107,11 +107,12 @@ class TestRunsCommit:
             run, number=2, status=WAITING, summary=b'{"reason":"weather"}', updated_at=clock()
         )
 
+    @pytest.mark.parametrize("after", [SECOND, timedelta(0)])
     async def test_is_a_conflict_if_the_run_was_replaced_under_the_same_id_and_number(
-        self, store: Store, clock: ManualClock
+        self, store: Store, clock: ManualClock, after: timedelta
     ) -> None:
         former = await submit(store)
-        clock.advance(SECOND)
+        clock.advance(after)
         later = await submit(store, on_existing="replace")
         assert later.number == former.number
 

@@ -13,24 +13,27 @@ from perdure.model.graph import Call, Definition, FlowNode, Graph, TaskNode
 from perdure.model.ids import RunId, WorkerId
 from perdure.model.job import FINISHED, Expired, JobFilter, Status
 from perdure.model.outcome import Completed
-from perdure.model.partition import Partition
+from perdure.model.partition import Partition, with_worker
 from perdure.model.run import OnExisting, RunStatus
 from perdure.model.schedule import FlowCall, ScheduleCommit
 from perdure.model.worker import PollResult, TaskCounts, WorkerState
-from perdure.store.contract import DEFINITION_FRESH, POLL_PARTITIONS_MAX, Store
+from perdure.store.contract import DEFINITION_FRESH, POLL_PARTITIONS_MAX, PartitionClaim, Store
 from perdure.store.failures import deadline_expired
 from perdure.store.lifecycle import Transition
 from perdure.testing.contract.builders import (
+    CHILD,
     HOUR,
     LEASE,
     MINUTE,
     NAMESPACE,
+    NODE_PARTITION,
     OTHER_NAMESPACE,
     OTHER_WORKER,
     PARTITION,
     RUN,
     SECOND,
     WORKER,
+    claim,
     claim_ids,
     claim_new,
     claim_new_node,
@@ -167,6 +170,7 @@ class TestMaintenanceReleaseSticky:
                 clock.advance(2 * SECOND)
             case "clock set back":
                 clock.advance(-HOUR)
+                await store.maintenance.bound_times(NAMESPACE, LEASE)
 
         assert await store.maintenance.release_sticky(OTHER_NAMESPACE, 10) == 0
         assert await store.maintenance.release_sticky(NAMESPACE, 1) == 1
@@ -175,6 +179,93 @@ class TestMaintenanceReleaseSticky:
         assert {(job.sticky_worker, job.sticky_until) for job in found} == {(None, None)}
         assert (await store.maintenance.poll(NAMESPACE)).next_sticky_at is None
         assert len(await claim_nodes(store)) == 2
+
+    @pytest.mark.parametrize("gone", [WORKER, OTHER_WORKER])
+    async def test_leaves_the_jobs_of_live_workers(
+        self, store: Store, clock: ManualClock, gone: WorkerId
+    ) -> None:
+        for worker in (WORKER, OTHER_WORKER):
+            await store.maintenance.register_worker(worker_info(id=worker))
+            await stick(store, worker)
+        await store.maintenance.remove_worker(gone)
+        clock.advance(SECOND)
+        await store.maintenance.bound_times(NAMESPACE, LEASE)
+
+        assert await store.maintenance.release_sticky(NAMESPACE, 10) == 1
+        [released] = await claim_nodes(store)
+        assert released.node is not None
+        assert released.node.run == RunId(gone)
+
+    async def test_counts_late_jobs_and_orphans_toward_one_limit(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        for worker, sticky in ((WORKER, SECOND), (OTHER_WORKER, HOUR)):
+            await store.maintenance.register_worker(worker_info(id=worker))
+            await stick(store, worker, sticky=sticky)
+        await store.maintenance.remove_worker(OTHER_WORKER)
+        clock.advance(SECOND)
+
+        assert await store.maintenance.release_sticky(NAMESPACE, 1) == 1
+        assert await store.maintenance.release_sticky(NAMESPACE, 10) == 1
+
+    @pytest.mark.parametrize("how", ["removed", "clock set back"])
+    async def test_leaves_other_namespaces_alone(
+        self, store: Store, clock: ManualClock, how: str
+    ) -> None:
+        await store.maintenance.register_worker(worker_info(lease=HOUR))
+        for namespace in (NAMESPACE, OTHER_NAMESPACE):
+            await stick(store, WORKER, namespace=namespace)
+        if how == "removed":
+            await store.maintenance.remove_worker(WORKER)
+        else:
+            clock.advance(-MINUTE)
+            await store.maintenance.bound_times(NAMESPACE, LEASE)
+
+        assert await store.maintenance.release_sticky(NAMESPACE, 10) == 1
+        if how == "removed":
+            assert await store.maintenance.release_sticky(OTHER_NAMESPACE, 10) == 1
+        else:
+            assert await store.maintenance.release_sticky(OTHER_NAMESPACE, 10) == 0
+
+    @pytest.mark.parametrize("how", ["time", "removed"])
+    async def test_leaves_claimed_jobs_alone(
+        self, store: Store, clock: ManualClock, how: str
+    ) -> None:
+        await store.maintenance.register_worker(worker_info(lease=HOUR))
+        for run in (RUN, CHILD):
+            await stick(store, WORKER, run=run)
+        key = with_worker(NODE_PARTITION.text, WORKER)
+        wanted = PartitionClaim(partition=key, queue=NODE_PARTITION.queue)
+        [claimed] = (await claim(store, partitions=[wanted], limit=1)).jobs
+        if how == "time":
+            clock.advance(MINUTE)
+        else:
+            await store.maintenance.remove_worker(WORKER)
+
+        assert await store.maintenance.release_sticky(NAMESPACE, 10) == 1
+        [waiting] = await claim_nodes(store)
+        assert waiting.claim.id != claimed.claim.id
+
+
+async def stick(
+    store: Store,
+    worker: WorkerId,
+    *,
+    run: RunId | None = None,
+    namespace: str = NAMESPACE,
+    sticky: timedelta = MINUTE,
+) -> None:
+    """A run, named after a worker unless it has an id, with a job that waits for it."""
+    run = run or RunId(worker)
+    await submit(store, id=run, namespace=namespace)
+    await commit_next(
+        store,
+        run=run,
+        namespace=namespace,
+        jobs=(node_job("next", run, namespace=namespace),),
+        worker=worker,
+        sticky=sticky,
+    )
 
 
 class TestMaintenanceAcquireLease:

@@ -165,33 +165,37 @@ class TestNow:
 
 class TestInsertInTransaction:
     async def test_refuses_a_connection_that_cannot_be_used(self, store: Store) -> None:
-        with pytest.raises(InvalidInput, match="connection"):
+        with pytest.raises(InvalidInput) as caught:
             await store.insert_in_transaction(object(), [new_job()])
 
+        assert caught.value.code == "store.unusable_connection"
         assert await store.queries.count_jobs(JobFilter()) == 0
 
 
 class TestInsertInBlockingTransaction:
     async def test_refuses_a_connection_that_cannot_be_used(self, store: Store) -> None:
-        with pytest.raises(InvalidInput, match="connection"):
+        with pytest.raises(InvalidInput) as caught:
             store.insert_in_blocking_transaction(object(), [new_job()])
 
+        assert caught.value.code == "store.unusable_connection"
         assert await store.queries.count_jobs(JobFilter()) == 0
 
 
 class TestSubmitInTransaction:
     async def test_refuses_a_connection_that_cannot_be_used(self, store: Store) -> None:
-        with pytest.raises(InvalidInput, match="connection"):
+        with pytest.raises(InvalidInput) as caught:
             await store.submit_in_transaction(object(), new_run(), [])
 
+        assert caught.value.code == "store.unusable_connection"
         assert await store.queries.count_runs(RunFilter()) == 0
 
 
 class TestSubmitInBlockingTransaction:
     async def test_refuses_a_connection_that_cannot_be_used(self, store: Store) -> None:
-        with pytest.raises(InvalidInput, match="connection"):
+        with pytest.raises(InvalidInput) as caught:
             store.submit_in_blocking_transaction(object(), new_run(), [])
 
+        assert caught.value.code == "store.unusable_connection"
         assert await store.queries.count_runs(RunFilter()) == 0
 
 

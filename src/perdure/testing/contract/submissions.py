@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -26,6 +27,8 @@ from perdure.store.contract import Store
 from perdure.testing.contract.builders import (
     CHILD,
     COMPLETED,
+    CONFLICT,
+    DONE,
     FAILED,
     FLOW,
     HOUR,
@@ -276,7 +279,7 @@ class TestSubmittingAnIdThatIsTaken:
             new_run(
                 flow="returns",
                 version="v2",
-                events=(event("anew", "again"),),
+                events=(event("second", "again"),),
                 jobs=(new,),
                 waits=(timer("truck", delay=HOUR),),
                 on_existing="replace",
@@ -287,12 +290,59 @@ class TestSubmittingAnIdThatIsTaken:
         assert submitted.is_new
         assert (run.flow, run.version, run.status, run.number) == ("returns", "v2", RUNNING, 1)
         assert (run.created_at, run.finished_at) == (clock(), None)
-        assert [each.data for each in (await load(store)).events] == [b'{"type":"anew"}']
+        assert [each.data for each in (await load(store)).events] == [b'{"type":"second"}']
         assert (await load(store, number=None)).snapshot is None
         assert {key: job.id for key, job in (await jobs_by_key(store)).items()} == {"start": new.id}
         waits = await waits_by_key(store)
         assert {key: wait.due_at for key, wait in waits.items()} == {"truck": clock() + HOUR}
         assert await store.queries.count_runs(RunFilter()) == 1
+
+    async def test_is_created_later_than_the_run_that_was_there(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        """The time when it was created tells it apart; all else is as of now."""
+
+        def starts() -> dict[str, Any]:
+            waits = (timer(delay=HOUR), child_wait())
+            return {"jobs": (node_job("pack"),), "waits": waits, "children": (new_child(),)}
+
+        former = await submit(store)
+        second = await submit(store, on_existing="replace", **starts())
+        third = await submit(store, on_existing="replace", **starts())
+
+        assert former.created_at == clock()
+        assert former.created_at < second.created_at < third.created_at < clock() + SECOND
+        assert (third.updated_at, third.started_at) == (clock(), clock())
+        jobs, waits = await jobs_by_key(store), await waits_by_key(store)
+        assert jobs["pack"].created_at == jobs["pack"].ready_at == clock()
+        assert waits[timer().key].due_at == clock() + HOUR
+
+    async def test_has_children_that_are_created_later_than_those_that_were_there(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        """A commit that was decided about one of those must not be written to its successor."""
+        await submit(store)
+        clock.advance(SECOND)
+        await commit(store, 1, children=[new_child()], waits=[child_wait()])
+        former = await read_run(store, CHILD)
+
+        with_child = {"waits": (child_wait(),), "children": (new_child(),)}
+        run = await submit(store, on_existing="replace", **with_child)
+
+        child = await read_run(store, CHILD)
+        assert former.created_at == clock() < child.created_at == run.created_at
+        for decided_about, state in ((former, CONFLICT), (child, DONE)):
+            created = decided_about.created_at
+            result = await commit(store, child.number, run=CHILD, created_at=created)
+            assert result.state is state
+
+    async def test_is_created_when_the_clock_says_so_after_it_was_set_back(
+        self, store: Store, clock: ManualClock
+    ) -> None:
+        await submit(store)
+        clock.advance(-HOUR)
+
+        assert (await submit(store, on_existing="replace")).created_at == clock()
 
     async def test_takes_jobs_from_their_workers(self, store: Store) -> None:
         claimed = await claim_new_node(store)
@@ -309,13 +359,13 @@ class TestSubmittingAnIdThatIsTaken:
         child = new_child(jobs=(node_job("print", run=CHILD),))
         await submit(store, waits=(child_wait(),), children=(child,))
         claimed = await claim_node(store)
-        anew = new_child(events=(event("child anew"),))
+        second = new_child(events=(event("second child"),))
 
-        await submit(store, waits=(child_wait(),), children=(anew,), on_existing="replace")
+        await submit(store, waits=(child_wait(),), children=(second,), on_existing="replace")
 
         assert not await is_still_claimed(store, claimed)
         assert [each.data for each in (await load(store, CHILD)).events] == [
-            b'{"type":"child anew"}'
+            b'{"type":"second child"}'
         ]
         assert await store.queries.run_jobs(NAMESPACE, CHILD) == []
 

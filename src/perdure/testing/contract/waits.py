@@ -110,12 +110,12 @@ class TestWaitsOfACommit:
         """A retry may come before anybody has looked after a child that was given up."""
         await submit(store, waits=(child_wait(),), children=(new_child(),))
         await commit_next(store, cancel_all=True, status=FAILED)
-        anew = RunId("order-42/ship~3")
+        second = RunId("order-42/ship~3")
 
-        await commit_next(store, waits=(child_wait("ship", anew),))
+        await commit_next(store, waits=(child_wait("ship", second),))
 
         wait = (await waits_by_key(store))["ship"]
-        assert (wait.name, wait.due_at) == (anew, None)
+        assert (wait.name, wait.due_at) == (second, None)
         assert await due_keys(store) == []
 
     async def test_are_opened_with_all_that_is_to_be_kept(
@@ -363,14 +363,14 @@ class TestCancelKeys:
         await commit_next(
             store,
             jobs=(new,),
-            waits=(timer(delay=HOUR), child_wait("ship", RunId("anew"))),
+            waits=(timer(delay=HOUR), child_wait("ship", RunId("second"))),
             cancel_keys=("pack", "delay", "ship"),
         )
 
         assert [job.id for job in await store.queries.run_jobs(NAMESPACE, RUN)] == [new.id]
         waits = await waits_by_key(store)
         assert waits["delay"].due_at == clock() + HOUR
-        assert (waits["ship"].name, waits["ship"].due_at) == ("anew", None)
+        assert (waits["ship"].name, waits["ship"].due_at) == ("second", None)
 
 
 class TestCancelAll:
@@ -592,9 +592,9 @@ class TestQueriesListWaits:
     async def test_does_not_give_those_of_a_run_that_was_replaced(self, store: Store) -> None:
         await submit(store, waits=EVERYTHING)
 
-        await submit(store, on_existing="replace", waits=(approval("anew"),))
+        await submit(store, on_existing="replace", waits=(approval("second"),))
 
-        assert await listed_keys(store) == ["anew"]
+        assert await listed_keys(store) == ["second"]
 
 
 class TestInbox:

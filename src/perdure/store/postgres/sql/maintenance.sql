@@ -164,6 +164,40 @@ WHERE waits.run_id = ahead.run_id
   AND waits.key = ahead.key
 RETURNING waits.key;
 
+-- name: bound_sticky
+-- A waiting job that is not ready was made ready before the clock was set back.
+WITH ahead AS MATERIALIZED (
+    SELECT id
+    FROM {schema}.jobs
+    WHERE status = 'waiting'
+      AND sticky_until > coalesce($1::timestamptz, statement_timestamp())
+      AND namespace = $2
+      AND ready_at > coalesce($1::timestamptz, statement_timestamp())
+    ORDER BY id
+    FOR UPDATE
+)
+UPDATE {schema}.jobs
+SET sticky_until = coalesce($1::timestamptz, statement_timestamp())
+FROM ahead
+WHERE jobs.id = ahead.id;
+
+-- name: bound_subscribers
+UPDATE {schema}.subscribers
+SET lease_until = coalesce($1::timestamptz, statement_timestamp()) + $3::interval
+WHERE namespace = $2
+  AND lease_until > coalesce($1::timestamptz, statement_timestamp()) + $3::interval;
+
+-- name: bound_live_events
+-- In turn with those who publish, who remove old ones in another order.
+WITH turn AS MATERIALIZED (
+    SELECT pg_advisory_xact_lock(hashtext('{schema}.live_events')) AS taken
+)
+UPDATE {schema}.live_events
+SET at = coalesce($1::timestamptz, statement_timestamp())
+FROM turn
+WHERE namespace = $2
+  AND at > coalesce($1::timestamptz, statement_timestamp());
+
 -- name: bound_workers
 UPDATE {schema}.workers
 SET seen_at = coalesce($1::timestamptz, statement_timestamp())
@@ -187,24 +221,61 @@ WHERE ctid = ANY (ARRAY (SELECT place FROM due))
 RETURNING id, partition_key;
 
 -- name: release_sticky
--- A job that is not ready shows that the clock was set back. What is left of the key is that of the
--- partition, which ends with ].
-WITH released AS MATERIALIZED (
+-- Each worker is looked up once, however many jobs wait for it. What is left of the key is that of
+-- the partition, which ends with ].
+WITH RECURSIVE late AS MATERIALIZED (
     SELECT ctid AS place
     FROM {schema}.jobs
     WHERE status = 'waiting'
-      AND sticky_until IS NOT NULL
+      AND sticky_until <= coalesce($1::timestamptz, statement_timestamp())
       AND namespace = $2
-      AND (sticky_until <= coalesce($1::timestamptz, statement_timestamp())
-           OR ready_at > coalesce($1::timestamptz, statement_timestamp())
-           OR NOT EXISTS (
-               SELECT
-               FROM {schema}.workers
-               WHERE workers.id = jobs.sticky_worker
-                 AND seen_at + lease >= coalesce($1::timestamptz, statement_timestamp())
-           ))
     ORDER BY sticky_until
     LIMIT $3
+    FOR UPDATE SKIP LOCKED
+),
+awaited (worker) AS (
+    (
+        SELECT sticky_worker
+        FROM {schema}.jobs
+        WHERE sticky_until IS NOT NULL
+          AND status = 'waiting'
+          AND namespace = $2
+        ORDER BY sticky_worker
+        LIMIT 1
+    )
+    UNION ALL
+    SELECT (
+        SELECT sticky_worker
+        FROM {schema}.jobs
+        WHERE sticky_until IS NOT NULL
+          AND status = 'waiting'
+          AND namespace = $2
+          AND sticky_worker > awaited.worker
+        ORDER BY sticky_worker
+        LIMIT 1
+    )
+    FROM awaited
+    WHERE awaited.worker IS NOT NULL
+),
+gone AS MATERIALIZED (
+    SELECT worker
+    FROM awaited
+    WHERE worker IS NOT NULL
+      AND NOT EXISTS (
+          SELECT
+          FROM {schema}.workers
+          WHERE workers.id = awaited.worker
+            AND seen_at + lease >= coalesce($1::timestamptz, statement_timestamp())
+      )
+),
+orphaned AS MATERIALIZED (
+    SELECT ctid AS place
+    FROM {schema}.jobs
+    WHERE status = 'waiting'
+      AND sticky_until > coalesce($1::timestamptz, statement_timestamp())
+      AND namespace = $2
+      AND sticky_worker = ANY (ARRAY (SELECT worker FROM gone))
+    LIMIT $3 - (SELECT count(*) FROM late)
     FOR UPDATE SKIP LOCKED
 )
 UPDATE {schema}.jobs
@@ -215,7 +286,7 @@ SET partition_key = CASE
     END,
     sticky_worker = NULL,
     sticky_until  = NULL
-WHERE ctid = ANY (ARRAY (SELECT place FROM released))
+WHERE ctid = ANY (ARRAY (SELECT place FROM late UNION ALL SELECT place FROM orphaned))
 RETURNING partition_key;
 
 -- name: expired_leases

@@ -100,7 +100,13 @@ WITH added AS (
         place_key, place_limit, rank, settings
     )
     SELECT :namespace, :id, :flow, :version, :status, :submission, :parent_run, :parent_key,
-           :summary, coalesce(cardinality(:events.data), 0), :has_cooldown, now, now,
+           :summary, coalesce(cardinality(:events.data), 0), :has_cooldown,
+           -- This tells it apart from a run that it replaces. A clock that was set back does, too.
+           CASE
+               WHEN :former BETWEEN now AND now + :step THEN :former + interval '1 microsecond'
+               ELSE now
+           END,
+           now,
            CASE WHEN :status IN ('completed', 'failed', 'cancelled', 'skipped') THEN now END,
            :priority, coalesce(:start_at, now + :start_delay),
            CASE WHEN :status NOT IN ('queued', 'skipped') THEN now END,
@@ -128,7 +134,7 @@ WITH added AS (
 ),
 logged AS (
     INSERT INTO {schema}.events (run_serial, number, at, data, value)
-    SELECT added.serial, events.number, added.created_at, events.data, events.value
+    SELECT added.serial, events.number, added.updated_at, events.data, events.value
     FROM added
     CROSS JOIN :events(data, value, #number)
 ),
@@ -143,8 +149,8 @@ queued AS (
            date_part('epoch', ready_at) + priority * aging,
            CASE WHEN ready_at <= now THEN 'waiting' ELSE 'scheduled' END
     FROM (
-        SELECT jobs.*, added.created_at AS now,
-               coalesce(jobs.run_at, added.created_at + jobs.delay) AS ready_at
+        SELECT jobs.*, added.updated_at AS now,
+               coalesce(jobs.run_at, added.updated_at + jobs.delay) AS ready_at
         FROM added
         CROSS JOIN :jobs(id, namespace, queue, task, partition_key, job_group, policy, input, input_hash,
                          priority, aging, max_attempts, delay, run_at, deadline, deadline_at,
@@ -185,19 +191,31 @@ WHERE waits.run_id = ended.run_id
 RETURNING waits.key;
 
 -- name: add_runs
--- Children; one whose id is taken is left out. Sorted by the caller, like all runs.
+-- Children; one whose id is taken is left out. Sorted by the caller, like all runs. A parent may be
+-- dated after now, because it replaced a run.
 INSERT INTO {schema}.runs (
     namespace, id, flow, version, status, number, parent_run, parent_key, summary, created_at,
     updated_at, finished_at, priority, start_at, started_at, settings
 )
-SELECT namespace, id, flow, version, status, number, parent_run, parent_key, summary, moment.now,
+SELECT children.namespace, children.id, children.flow, children.version, children.status,
+       children.number, children.parent_run, children.parent_key, children.summary,
+       CASE
+           WHEN parent.created_at BETWEEN moment.now AND moment.now + :step THEN parent.created_at
+           ELSE moment.now
+       END,
        moment.now,
-       CASE WHEN status IN ('completed', 'failed', 'cancelled', 'skipped') THEN moment.now END,
-       priority, coalesce(start_at, moment.now + start_delay),
-       CASE WHEN status NOT IN ('queued', 'skipped') THEN moment.now END, settings
+       CASE
+           WHEN children.status IN ('completed', 'failed', 'cancelled', 'skipped') THEN moment.now
+       END,
+       children.priority, coalesce(children.start_at, moment.now + children.start_delay),
+       CASE WHEN children.status NOT IN ('queued', 'skipped') THEN moment.now END,
+       children.settings
 FROM :children(namespace, id, flow, version, status, number, parent_run, parent_key, summary,
                priority, start_at, start_delay, settings)
 CROSS JOIN (SELECT coalesce(:now, statement_timestamp())) AS moment (now)
+LEFT JOIN {schema}.runs AS parent
+    ON parent.id = children.parent_run
+   AND parent.namespace = children.namespace
 ON CONFLICT (id, namespace) DO NOTHING
 RETURNING namespace, id, serial;
 
@@ -221,7 +239,7 @@ WITH RECURSIVE family AS (
         ON child.parent_run = family.id
        AND child.namespace = family.namespace
 )
-SELECT serial, namespace, id
+SELECT serial, namespace, id, place_key, created_at
 FROM {schema}.runs
 WHERE serial = ANY (ARRAY (SELECT serial FROM family))
 ORDER BY namespace, id

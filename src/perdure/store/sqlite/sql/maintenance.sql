@@ -131,6 +131,27 @@ WHERE namespace = :namespace
       )
   );
 
+-- name: bound_sticky
+-- A waiting job that is not ready was made ready before the clock was set back.
+UPDATE {prefix}jobs
+SET sticky_until = :now
+WHERE status = 'waiting'
+  AND sticky_until > :now
+  AND namespace = :namespace
+  AND ready_at > :now;
+
+-- name: bound_subscribers
+UPDATE {prefix}subscribers
+SET lease_until = :now + :lease
+WHERE namespace = :namespace
+  AND lease_until > :now + :lease;
+
+-- name: bound_live_events
+UPDATE {prefix}live_events
+SET at = :now
+WHERE namespace = :namespace
+  AND at > :now;
+
 -- name: bound_workers
 UPDATE {prefix}workers
 SET seen_at = :now
@@ -146,21 +167,48 @@ WHERE job.status = 'scheduled'
 ORDER BY job.ready_at
 LIMIT :limit;
 
--- name: released_jobs
--- A job that is not ready shows that the clock was set back.
+-- name: late_sticky_jobs
 SELECT {job_row}
 FROM {prefix}jobs AS job INDEXED BY {prefix}jobs_sticky
-LEFT JOIN {prefix}workers AS owner ON owner.id = job.sticky_worker
 WHERE job.status = 'waiting'
-  AND job.sticky_until IS NOT NULL
+  AND job.sticky_until <= :now
   AND job.namespace = :namespace
-  AND (
-      job.sticky_until <= :now
-      OR job.ready_at > :now
-      OR owner.id IS NULL
-      OR owner.seen_at + owner.lease < :now
-  )
 ORDER BY job.sticky_until
+LIMIT :limit;
+
+-- name: orphaned_sticky_jobs
+-- Each worker is looked up once, however many jobs wait for it.
+WITH RECURSIVE awaited (worker) AS (
+    SELECT min(sticky_worker)
+    FROM {prefix}jobs INDEXED BY {prefix}jobs_sticky_worker
+    WHERE sticky_until IS NOT NULL
+      AND status = 'waiting'
+      AND namespace = :namespace
+    UNION ALL
+    SELECT (
+        SELECT min(sticky_worker)
+        FROM {prefix}jobs INDEXED BY {prefix}jobs_sticky_worker
+        WHERE sticky_until IS NOT NULL
+          AND status = 'waiting'
+          AND namespace = :namespace
+          AND sticky_worker > awaited.worker
+    )
+    FROM awaited
+    WHERE awaited.worker IS NOT NULL
+)
+SELECT {job_row}
+FROM awaited
+CROSS JOIN {prefix}jobs AS job INDEXED BY {prefix}jobs_sticky_worker
+WHERE job.status = 'waiting'
+  AND job.sticky_until > :now
+  AND job.namespace = :namespace
+  AND job.sticky_worker = awaited.worker
+  AND NOT EXISTS (
+      SELECT 1
+      FROM {prefix}workers AS worker
+      WHERE worker.id = awaited.worker
+        AND worker.seen_at + worker.lease >= :now
+  )
 LIMIT :limit;
 
 -- name: release_jobs

@@ -71,19 +71,19 @@ LIMIT 1;
 
 -- name: family_of_run
 -- The run and all its descendants.
-WITH RECURSIVE family (serial, id) AS (
-    SELECT serial, id
+WITH RECURSIVE family (serial, id, created_at) AS (
+    SELECT serial, id, created_at
     FROM {prefix}runs
     WHERE id = :run
       AND namespace = :namespace
     UNION
-    SELECT child.serial, child.id
+    SELECT child.serial, child.id, child.created_at
     FROM family
     CROSS JOIN {prefix}runs AS child INDEXED BY {prefix}runs_parent
         ON child.parent_run = family.id
         AND child.namespace = :namespace
 )
-SELECT serial, id
+SELECT serial, id, created_at
 FROM family;
 
 -- name: remove_waits_of_runs
