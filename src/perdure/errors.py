@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 @dataclass_transform(kw_only_default=True)
 class PerdureError(Exception):
-    """Base of everything Perdure raises on purpose.
+    """The base class of all exceptions that Perdure raises on purpose.
 
     Subclasses declare a code and their fields. ``faults`` are the faults passed to the error, or
     the error itself as one. Messages are rendered lazily, because some errors are raised on the hot
@@ -513,10 +513,13 @@ class FingerprintTaken(Conflict):
 class IllegalTransition(Conflict):
     """The operation does not apply to a job in this status."""
 
-    CODE = declare("job.illegal_transition", "cannot {operation} job {job_id}: it is {status}")
+    CODE = declare(
+        "job.illegal_transition", "cannot {operation} job {job_id}: it is {status}", "[{advice}]"
+    )
     job_id: str
     operation: str
     status: str
+    advice: str = ""
 
 
 class ClaimLost(Conflict):
@@ -537,7 +540,7 @@ class WorkerSuperseded(Conflict):
     CODE = declare(
         "worker.superseded",
         "worker {worker} was superseded: another worker with the same id was started",
-        "Give each running worker an id of its own",
+        "Give each running worker its own id",
     )
     worker: str
 
@@ -570,12 +573,16 @@ class RunExists(Conflict):
 class RunEnded(Conflict):
     """The run has ended, so the operation no longer applies."""
 
-    CODE = declare(
-        "run.ended", "cannot {operation} run {run_id!r}: it is {status}", "To run it again"
-    )
+    CODE = declare("run.ended", "cannot {asked} run {run_id!r}: it is {status}", "To run it again")
+    _derived = ("asked",)
     run_id: str
     operation: str
     status: str
+
+    @property
+    def asked(self) -> str:
+        """The operation in words."""
+        return "set the priority of" if self.operation == "set_priority" else self.operation
 
     def actions(self) -> tuple[Action, ...]:
         fork = Action("runs.fork", {"id": self.run_id}, ("after",))
@@ -585,12 +592,12 @@ class RunEnded(Conflict):
 
 
 class MailboxFull(Conflict):
-    """The run keeps as many unread signals of this name as allowed."""
+    """The run already has the maximum number of unread signals of this name."""
 
     CODE = declare(
         "run.mailbox_full",
-        "run {run_id!r} already keeps {most} unread signals {signal!r}, the most allowed",
-        "Send it again once the run has taken some, or raise `unread_signals_max`",
+        "run {run_id!r} already has {most} unread signals {signal!r}, the most allowed",
+        "Send it again once the run has consumed some, or raise `unread_signals_max`",
     )
     run_id: str
     signal: str
@@ -598,7 +605,7 @@ class MailboxFull(Conflict):
 
 
 class RunAlreadyPaused(Conflict):
-    """The run is paused; who paused it and why stays as it was recorded."""
+    """The run is already paused; the recorded reason and author do not change."""
 
     CODE = declare(
         "run.already_paused", "cannot pause run {run_id!r}: it is already paused", "To continue it"
@@ -654,11 +661,11 @@ class ScheduleUnreadable(Conflict):
 
 
 class ScheduleAlreadyPaused(Conflict):
-    """The schedule is paused; who paused it and when stays as it was recorded."""
+    """The schedule is already paused; the recorded time and author do not change."""
 
     CODE = declare(
         "schedule.already_paused",
-        "cannot pause schedule {name!r}: it is already paused[ by {paused_by!r}] since {paused_at}",
+        "cannot pause schedule {name!r}: it was already paused[ by {paused_by!r}] at {paused_at}",
         "To continue it",
     )
     name: str
@@ -677,11 +684,11 @@ class ScheduleNotPaused(Conflict):
 
 
 class QueueAlreadyPaused(Conflict):
-    """The queue is paused; who paused it and when stays as it was recorded."""
+    """The queue is already paused; the recorded time and author do not change."""
 
     CODE = declare(
         "queue.already_paused",
-        "cannot pause queue {name!r}: it is already paused[ by {paused_by!r}] since {paused_at}",
+        "cannot pause queue {name!r}: it was already paused[ by {paused_by!r}] at {paused_at}",
         "To continue it",
     )
     name: str
@@ -1074,15 +1081,15 @@ class EventsGap(Conflict):
     CODE = declare(
         "events.gap",
         "events up to {pruned_until} were pruned; this cursor is from {cursor_at}",
-        "List what there is, and start a new stream; keep jobs and runs for longer than a "
-        "subscriber may be away",
+        "List the existing jobs and runs, then start a new stream; retain jobs and runs for longer "
+        "than a subscriber may be offline",
     )
     cursor_at: datetime
     pruned_until: datetime
 
 
 class TooManySubscribers(Conflict):
-    """The namespace has as many subscribers to live events as allowed."""
+    """The namespace already has the maximum number of subscribers to live events."""
 
     CODE = declare(
         "events.too_many_subscribers",
@@ -1097,7 +1104,7 @@ class TooManySubscribers(Conflict):
 
 
 class TaskError(PerdureError):
-    """How an attempt or a node failed."""
+    """The base class of failures of attempts and nodes."""
 
     CODE = declare("task.error", "{message}")
 
@@ -1117,7 +1124,7 @@ class MissingSecret(Permanent):
 
 
 class SecretNotGranted(Permanent):
-    """A flow that was loaded as data uses a secret without a grant of the worker."""
+    """A flow that was loaded as data uses a secret that the worker does not grant."""
 
     CODE = declare(
         "task.secret_not_granted",

@@ -90,7 +90,7 @@ async def run_flow_async(
     input: I | None = None,
     *,
     signals: Mapping[str, Any] | None = None,
-    answers: Mapping[str, Any] | None = None,
+    answers: Mapping[str, Any] | Answerer | None = None,
     reports: Mapping[str, Any] | None = None,
     secrets: Provider | None = None,
     grants: Sequence[Grant] = (),
@@ -104,8 +104,8 @@ async def run_flow_async(
     ``signals`` maps the names of signals to payloads; a list holds several payloads for one signal.
     ``answers`` maps approval nodes to decisions: ``"approve"``, or an object with the arguments of
     ``client.approvals.decide``; ``by`` defaults to the next decider. A list holds several, for
-    several deciders, iterations or items; a function gets each ``ApprovalRecord`` that needs an
-    answer, and returns one or None. ``reports`` maps nodes with
+    several deciders, iterations or items; a function, for one node or for all, gets each
+    ``ApprovalRecord`` that needs an answer, and returns one or None. ``reports`` maps nodes with
     external waits to results or ``Report`` objects. ``secrets``, ``grants`` and ``allow_scripts``
     are passed to the worker. ``resources`` maps names to the resources that tasks declare.
 
@@ -278,7 +278,7 @@ class Replies:
         self,
         flow: BuiltFlow,
         signals: Mapping[str, Any] | None,
-        answers: Mapping[str, Any] | None,
+        answers: Mapping[str, Any] | Answerer | None,
         reports: Mapping[str, Any] | None,
     ) -> None:
         graphs = [each.graph for each in flow.with_children().values()]
@@ -301,6 +301,8 @@ class Replies:
         workers = {node.id for node in nodes if isinstance(node, TaskNode | MapNode | LoopNode)}
         self._answerers: dict[str, Answerer] = {}
         self._answers: dict[str, list[dict[str, Any]]] = {}
+        if callable(answers):
+            answers = dict.fromkeys(approvals, answers)
         for node, several in _by_node(answers, "answers", approvals).items():
             if len(several) == 1 and callable(several[0]):
                 self._answerers[node] = several[0]

@@ -34,6 +34,7 @@ RENDERED_AGAIN: dict[str, int] = {}
 TAKEN_APART = {
     "flows.yaml.parse": 1,  # the YAML parser's, which is several lines long
     "model.payload": 1,  # msgspec's, which offers no data
+    "nodes.http": 1,  # h11 quotes the response after a colon
 }
 
 # Module -> how often it raises an error of ours with a text instead of a code.
@@ -186,7 +187,6 @@ def worded_faults(found: Iterable[Module]) -> Iterator[str]:
 # Module -> why its message has arguments.
 LOG_ARGUMENTS = {
     "cli.commands.worker": "the name of a variable, which is fixed",
-    "operations.submit": "for a program's own log, which may not show fields",
     "worker.steps": "the message of the caller",
 }
 

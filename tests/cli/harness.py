@@ -21,7 +21,6 @@ from datetime import timedelta
 from itertools import chain
 from pathlib import Path
 from queue import Empty, Queue
-from types import TracebackType
 from typing import Any, Self
 
 from click.testing import CliRunner
@@ -32,6 +31,7 @@ from perdure.model.ids import WorkerId
 from perdure.model.job import DEFAULT_NAMESPACE
 from perdure.model.worker import WorkerInfo
 from perdure.store.opening import store_at
+from perdure.testing.contract.builders import worker_info
 
 
 class Commands:
@@ -43,6 +43,18 @@ class Commands:
             app, arguments, prog_name="perdure", catch_exceptions=False
         )
         return Answer(result.exit_code, result.stdout, result.stderr)
+
+    def refused(self, code: str, *arguments: str, exit_code: int = 2, **args: Any) -> Any:
+        """Run a command that fails with this code and these arguments; its error, as JSON."""
+        answer = self(*arguments, "--json")
+        assert answer.exit_code == exit_code, answer
+        assert answer.out.strip() in ("", "[]"), answer
+        error = json.loads(answer.error)["error"]
+        found = [(each["code"], each["args"]) for each in (error, *error["faults"])]
+        assert any(
+            code == each and args.items() <= found_args.items() for each, found_args in found
+        ), found
+        return error
 
 
 class Answer:
@@ -69,15 +81,6 @@ class Answer:
     def rows(self) -> list[list[str]]:
         """A printed table, heads first."""
         return [line.split() for line in self.out.splitlines()]
-
-
-def assert_refused(answer: Answer, exit_code: int, *words: str) -> None:
-    """One line on stderr, with these words in it."""
-    assert answer.exit_code == exit_code, answer
-    assert answer.out == ""
-    [line] = answer.error.splitlines()
-    assert line.startswith("perdure: ")
-    assert all(word in line for word in words), line
 
 
 # The command line as a real process, followed through the JSON lines that it logs.
@@ -109,19 +112,26 @@ def clean_environment(more: dict[str, str] | None = None) -> dict[str, str]:
     return {**kept, **(more or {})}
 
 
-class WorkerProcess:
-    """``perdure worker … --json``; its log is read as it is written."""
+class FollowedProcess:
+    """A command whose JSON lines are read as they are written to one of its streams."""
 
     def __init__(
-        self, *arguments: str, cwd: Path, environment: dict[str, str] | None = None
+        self,
+        *arguments: str,
+        stream: str,
+        key: str,
+        cwd: Path,
+        environment: dict[str, str] | None = None,
     ) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "perdure.cli", "worker", *arguments, "--json", "--verbose"],
+            [sys.executable, "-m", "perdure.cli", *arguments, "--json"],
             cwd=cwd,
             env=clean_environment(environment),
-            stderr=subprocess.PIPE,
             text=True,
+            stdout=subprocess.PIPE if stream == "stdout" else subprocess.DEVNULL,
+            stderr=subprocess.PIPE if stream == "stderr" else subprocess.DEVNULL,
         )
+        self._key = key
         self._lines: Queue[Line | None] = Queue()
         self.seen: list[Line] = []
         self._unmatched: list[Line] = []
@@ -130,12 +140,7 @@ class WorkerProcess:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        found_type: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_details: object) -> None:
         if self._process.poll() is None:
             self._process.kill()
         self._process.wait()
@@ -146,13 +151,13 @@ class WorkerProcess:
     def pid(self) -> int:
         return self._process.pid
 
-    def next(self, message: str, **fields: Any) -> Line:
-        """Wait for a line with this message and these fields that was not asked for before."""
+    def next(self, text: str, **fields: Any) -> Line:
+        """Wait for a line with this text and these fields that no call has returned yet."""
         for line in chain(list(self._unmatched), self._until_silent()):
-            if line["message"] == message and fields.items() <= line.items():
+            if line[self._key] == text and fields.items() <= line.items():
                 self._unmatched.remove(line)
                 return line
-        raise AssertionError(f"no {message!r} with {fields} among {self.seen}")
+        raise AssertionError(f"no {text!r} with {fields} among {self.seen}")
 
     def signal(self, number: signal.Signals) -> None:
         self._process.send_signal(number)
@@ -181,11 +186,27 @@ class WorkerProcess:
             yield line
 
     def _read(self) -> None:
-        assert self._process.stderr is not None
-        with self._process.stderr as stream:
+        stream = self._process.stdout or self._process.stderr
+        assert stream is not None
+        with stream:
             for text in stream:
-                self._lines.put(json.loads(text) if text.startswith("{") else {"message": text})
+                self._lines.put(json.loads(text) if text.startswith("{") else {self._key: text})
         self._lines.put(None)
+
+
+class WorkerProcess(FollowedProcess):
+    """``perdure worker … --json``; its log is read as it is written."""
+
+    def __init__(
+        self, *arguments: str, cwd: Path, environment: dict[str, str] | None = None
+    ) -> None:
+        super().__init__(
+            *("worker", *arguments, "--verbose"),
+            stream="stderr",
+            key="message",
+            cwd=cwd,
+            environment=environment,
+        )
 
 
 @contextmanager
@@ -206,13 +227,13 @@ _END_OF_INPUT = b"\x04"
 
 
 class Keyboard:
-    def __init__(self, columns: int, *arguments: str) -> None:
+    def __init__(self, columns: int, *arguments: str, **environment: str) -> None:
         self._terminal, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
         kept = {k: v for k, v in clean_environment().items() if k not in ("COLUMNS", "NO_COLOR")}
         self._process = subprocess.Popen(
             [sys.executable, "-m", "perdure.cli", *arguments],
-            env={**kept, "TERM": "xterm-256color"},
+            env={**kept, "TERM": "xterm-256color", **environment},
             stdin=theirs,
             stdout=theirs,
             stderr=theirs,
@@ -226,12 +247,7 @@ class Keyboard:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        found_type: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_details: object) -> None:
         if self._process.poll() is None:
             self._process.kill()
         self._process.wait(PATIENCE_SECONDS)
@@ -287,25 +303,19 @@ def record_worker(
     url: str, *flows: BuiltFlow, id: str = "killed", lease: timedelta = timedelta(minutes=1)
 ) -> None:
     """Leave the row of a worker that gives no sign of life any more."""
-    info = WorkerInfo(
-        id=WorkerId(id),
-        namespace=DEFAULT_NAMESPACE,
-        host="box",
-        pid=1,
-        queues=("default",),
-        tasks=(),
-        tags=None,
-        concurrency=4,
-        lease=lease,
-        flows=tuple(flow.graph.text for flow in flows),
+    flow_names = tuple(flow.graph.text for flow in flows)
+    info = worker_info(
+        id=WorkerId(id), namespace=DEFAULT_NAMESPACE, tasks=(), lease=lease, flows=flow_names
     )
-    asyncio.run(_register(url, info))
+    register_workers(url, info)
 
 
-async def _register(url: str, info: WorkerInfo) -> None:
-    store = store_at(url)
-    await store.open()
-    try:
-        await store.maintenance.register_worker(info)
-    finally:
+def register_workers(url: str, *infos: WorkerInfo) -> None:
+    async def register() -> None:
+        store = store_at(url)
+        await store.open()
+        for each in infos:
+            await store.maintenance.register_worker(each)
         await store.close()
+
+    asyncio.run(register())

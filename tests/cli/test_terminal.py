@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import fcntl
 import io
 import json
 import logging
 import os
-import pty
 import re
-import struct
 import subprocess
 import sys
-import termios
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -58,32 +54,8 @@ _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
 
 def in_terminal(columns: int, *arguments: str, **environment: str) -> str:
     """What a command writes to a terminal of that width."""
-    ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-    # A test runner may say how wide its own output is, and that it wants no colours.
-    kept = {k: v for k, v in clean_environment().items() if k not in ("COLUMNS", "NO_COLOR")}
-    process = subprocess.Popen(
-        [sys.executable, "-m", "perdure.cli", *arguments],
-        env={**kept, "TERM": "xterm-256color", **environment},
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-        close_fds=True,
-    )
-    os.close(theirs)
-    written = b""
-    while chunk := _read(ours):
-        written += chunk
-    os.close(ours)
-    process.wait(PATIENCE_SECONDS)
-    return written.decode().replace("\r\n", "\n")
-
-
-def _read(terminal: int) -> bytes:
-    try:
-        return os.read(terminal, 65536)
-    except OSError:  # how Linux says that the other end was closed
-        return b""
+    with Keyboard(columns, *arguments, **environment) as keyboard:
+        return keyboard.rest()
 
 
 @pytest.fixture
@@ -313,16 +285,16 @@ class TestControlCharacters:
 
     @pytest.mark.parametrize("words", COMMANDS, ids=lambda words: " ".join(words[:2]))
     def test_prints_no_character_that_acts(self, perdure, hostile, words):
-        told = perdure(*arguments(words, hostile))
-        assert acting(told.out) == set()
-        assert acting(told.error) == set()
-        assert "1b[1G" in told.out + told.error or words[0] in ("doctor", "verify")
+        printed = perdure(*arguments(words, hostile))
+        assert acting(printed.out) == set()
+        assert acting(printed.error) == set()
+        assert "1b[1G" in printed.out + printed.error or words[0] in ("doctor", "verify")
 
     @pytest.mark.parametrize("words", COMMANDS, ids=lambda words: " ".join(words[:2]))
     def test_json_has_the_text_itself(self, perdure, hostile, words):
-        told = perdure(*arguments(words, hostile), "--json")
-        assert acting(told.out + told.error) == set()
-        texts = [text for each in values_of(told.out + told.error) for text in texts_in(each)]
+        printed = perdure(*arguments(words, hostile), "--json")
+        assert acting(printed.out + printed.error) == set()
+        texts = [text for each in values_of(printed.out + printed.error) for text in texts_in(each)]
         assert any(HOSTILE in text for text in texts) or words[0] in ("doctor", "verify")
 
     @pytest.mark.parametrize(
@@ -363,9 +335,9 @@ class TestControlCharacters:
                     continue
                 given = [value, *(f"y{HOSTILE}" for each in more if each)] if first else []
                 for options in ([], ["--json"]):
-                    told = perdure(*words, *options, "--", *given)
-                    assert acting(told.out + told.error) == set(), (words, given)
-                    assert "Traceback" not in told.error, (words, told)
+                    printed = perdure(*words, *options, "--", *given)
+                    assert acting(printed.out + printed.error) == set(), (words, given)
+                    assert "Traceback" not in printed.error, (words, printed)
                     ran += 1
         assert ran > 150
 
@@ -480,38 +452,31 @@ EXTRA = Column(title="EXTRA", cells=["extra"], rank=2)
 EMPTY = Column(title="EMPTY", cells=[""])
 
 
-def titles(columns: list[Column]) -> list[str]:
-    return [column.title for column in columns]
+@pytest.mark.parametrize(
+    "columns, width, titles",
+    [
+        ([ID, NAME, EXTRA], 80, ["ID", "NAME", "EXTRA"]),
+        ([ID, NAME, EXTRA], 25, ["ID", "NAME", "EXTRA"]),  # shortened
+        ([ID, NAME, EXTRA], 24, ["ID", "NAME"]),  # the least important is left out first
+        ([ID, NAME, EXTRA], 17, ["ID"]),
+        ([ID, NAME, EXTRA], 1, ["ID"]),  # what identifies never is
+        ([ID, EMPTY], 80, ["ID"]),  # what says nothing always
+    ],
+)
+def test_columns_are_shortened_before_they_are_left_out(columns, width, titles):
+    assert [column.title for column in fit_columns(columns, width)] == titles
 
 
-class TestFitting:
-    def test_keeps_everything_where_there_is_room(self):
-        assert titles(fit_columns([ID, NAME, EXTRA], 80)) == ["ID", "NAME", "EXTRA"]
-
-    def test_shortens_before_leaving_out(self):
-        assert titles(fit_columns([ID, NAME, EXTRA], 25)) == ["ID", "NAME", "EXTRA"]
-
-    def test_leaves_out_the_least_important_first(self):
-        assert titles(fit_columns([ID, NAME, EXTRA], 24)) == ["ID", "NAME"]
-        assert titles(fit_columns([ID, NAME, EXTRA], 17)) == ["ID"]
-
-    def test_never_leaves_out_what_identifies(self):
-        assert titles(fit_columns([ID, NAME, EXTRA], 1)) == ["ID"]
-
-    def test_leaves_out_what_says_nothing(self):
-        assert titles(fit_columns([ID, EMPTY], 80)) == ["ID"]
-
-
-class TestWidths:
-    def test_are_those_of_the_cells_where_there_is_room(self):
-        assert column_widths([ID, NAME, EXTRA], 80) == [10, 18, 5]
-
-    def test_take_from_the_widest_first(self):
-        short = Column(title="N", cells=["123"], room_min=1)
-        assert column_widths([ID, NAME, short], 29) == [10, 12, 3]
-
-    def test_take_no_more_than_may_be_taken(self):
-        assert column_widths([ID, NAME], 10) == [10, 6]
+@pytest.mark.parametrize(
+    "columns, width, widths",
+    [
+        ([ID, NAME, EXTRA], 80, [10, 18, 5]),
+        ([ID, NAME, Column(title="N", cells=["123"], room_min=1)], 29, [10, 12, 3]),
+        ([ID, NAME], 10, [10, 6]),
+    ],
+)
+def test_widths_are_taken_from_the_widest_as_far_as_they_may_be(columns, width, widths):
+    assert column_widths(columns, width) == widths
 
 
 class TestTable:

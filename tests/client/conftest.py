@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
@@ -44,3 +47,27 @@ async def working(store: Store) -> AsyncIterator[Worker]:
     """A real worker for the flows of these tests."""
     async with worker_at(store) as worker:
         yield worker
+
+
+PROGRAM = """
+import sys
+from perdure import Worker
+from tests.client.flows import add, asking, until_aborted
+Worker(sys.argv[1], tasks=[add, until_aborted], flows=[asking]).run()
+"""
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def shared_url(request: pytest.FixtureRequest) -> str:
+    """A place that another process can reach, which memory is not."""
+    url: str = request.getfixturevalue(f"{request.param}_url")
+    return url
+
+
+@pytest.fixture
+def worker_process(shared_url: str) -> Iterator[None]:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(["src", "."])}
+    process = subprocess.Popen([sys.executable, "-c", PROGRAM, shared_url], env=environment)
+    yield
+    process.terminate()
+    assert process.wait(30) == 0

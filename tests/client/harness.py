@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any, cast
@@ -30,6 +29,7 @@ from perdure.model.payload import to_json
 from perdure.store.contract import ClaimRequest, PartitionClaim, Store
 from perdure.testing.wrapped_store import wrap_store
 from tests.client.flows import FLOWS, add
+from tests.support.watched_calls import WatchedCalls
 
 
 @asynccontextmanager
@@ -113,24 +113,12 @@ class PlayedWorker:
         return status
 
 
-# A real store that counts what is asked of it, and can be told to do something in between.
-
-
-Interleave = Callable[[], Awaitable[object]]
-
-
-class CountedStore:
-    """``after[name]`` runs once, after that method has done its work and before it answers.
-
-    Methods in ``hangs`` never answer.
-    """
+class CountedStore(WatchedCalls):
+    """A real store that counts what is asked of it, and can do something in between."""
 
     def __init__(self, store: Store) -> None:
+        super().__init__()
         self._store = store
-        self.calls: Counter[str] = Counter()
-        self.arguments: dict[str, list[Any]] = {}
-        self.after: dict[str, Interleave] = {}
-        self.hangs: set[str] = set()
 
     def as_store(self) -> Store:
         return cast(Store, self)
@@ -145,18 +133,6 @@ class CountedStore:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(wrap_store(self._store, self.count), name)
-
-    async def count(
-        self, name: str, method: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
-        self.calls[name] += 1
-        self.arguments.setdefault(name, []).append(args)
-        if name in self.hangs:
-            await asyncio.Event().wait()
-        answer = await method(*args, **kwargs)
-        if (interleave := self.after.pop(name, None)) is not None:
-            await interleave()
-        return answer
 
 
 async def job_that_is(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -17,7 +16,6 @@ from perdure import (
     ApprovalNotFound,
     ApprovalStatus,
     AsyncClient,
-    Client,
     Flow,
     InvalidAnswer,
     InvalidInput,
@@ -35,6 +33,7 @@ from tests.client.flows import (
     approving,
     both,
     both_edit,
+    keep,
     paying,
     refunds,
     timed,
@@ -128,10 +127,19 @@ class TestInbox:
         await client.submit(refunds, ORDER, id="order-8")
         assert [record.id for record in await run.approvals()] == ["order-7:review"]
 
-    @pytest.mark.parametrize("deciders", [3, {"a": 1}, [""], [None]])
-    async def test_refuses_what_is_no_name(self, client, deciders):
-        with pytest.raises(InvalidInput, match="deciders"):
+    @pytest.mark.parametrize(
+        "deciders, code",
+        [
+            (3, "argument.type"),
+            ({"a": 1}, "argument.type"),
+            ([""], "argument.name"),
+            ([None], "argument.name"),
+        ],
+    )
+    async def test_refuses_what_is_no_name(self, client, deciders, code):
+        with refused(code, InvalidInput) as caught:
             await client.approvals.list(deciders)  # type: ignore[arg-type]  # as callers without types may
+        assert str(caught.value).count("deciders") == 1, "the name does not come twice"
 
     async def test_refuses_pages_without_a_size(self, client):
         with refused("argument.range", InvalidInput, name="limit"):
@@ -159,9 +167,10 @@ class TestDecide:
         run = await client.submit(refunds, ORDER, id="order-7")
         await client.approvals.decide("order-7:review", "approve", by="ann")
         count = len(await run.events())
-        with pytest.raises(ApprovalDecided, match="approve by ann at") as caught:
+        with refused("approval.decided", ApprovalDecided) as caught:
             await client.approvals.decide("order-7:review", "reject", by="ann")
-        assert f"{clock():%Y-%m-%d %H:%M:%S}" in caught.value.outcome
+        for shown in ("ann", f"{clock():%Y-%m-%d %H:%M:%S}"):
+            assert shown in caught.value.outcome
         assert len(await run.events()) == count
 
     async def test_is_refused_once_its_time_is_over_or_its_run_ended(self, client, clock):
@@ -234,7 +243,7 @@ class TestDecide:
         )
 
         async with AsyncClient(counted.as_store()) as late:
-            with pytest.raises(ApprovalDecided, match="approve by ann"):
+            with refused("approval.decided", ApprovalDecided):
                 await late.approvals.decide("order-7:review", "reject", by="ann")
         node_types = [event.type for event in await run.events()]
         assert node_types.count("approval_answered") == 1
@@ -349,10 +358,9 @@ class TestDataOfAnAnswer:
         count = len(await run.events())
 
         for stale in ({}, {"revision": 0}, {"revision": 2}):
-            with pytest.raises(ApprovalChanged) as caught:
+            with refused("approval.changed", ApprovalChanged, revision=1) as caught:
                 await client.approvals.decide(shown.id, "approve", by="bob", **stale)
-            assert caught.value.code == "approval.changed"
-            assert (caught.value.revision, caught.value.data["amount"]) == (1, 1)
+            assert caught.value.data["amount"] == 1
         assert len(await run.events()) == count
 
         [shown] = await client.approvals.list("bob")
@@ -385,7 +393,7 @@ class TestDataOfAnAnswer:
     async def test_has_a_number_as_its_revision(self, client, revision):
         """Finding 22: what is no revision is refused."""
         await client.submit(both_edit, ORDER, id="order-7")
-        with pytest.raises(InvalidInput, match="revision"):
+        with refused(f"argument.{'range' if revision == -1 else 'type'}", name="revision"):
             await client.approvals.decide("order-7:review", "approve", by="ann", revision=revision)
 
 
@@ -432,15 +440,12 @@ class TestApproval:
             await client.approvals.decide(id, "approve", by="ann")
 
     async def test_that_its_run_has_not_come_to_is_not_there(self, client, store):
-        from perdure import Flow
-        from tests.client.flows import keep
-
         later = Flow("later").then(keep).approve("And now?", name="review").build()
         run = await client.submit(later, 3, id="order-3")
 
         with refused("approval.not_opened", ApprovalNotFound, run_id="order-3"):
             await client.approvals.get("order-3:review")
-        with pytest.raises(ApprovalNotFound, match="has not reached it"):
+        with refused("approval.not_opened", ApprovalNotFound, run_id="order-3"):
             await client.approvals.decide("order-3:review", "approve")
 
         async with worker_at(store, [later]):
@@ -464,13 +469,6 @@ class TestAcrossNamespaces:
             with refused("run.ambiguous", AmbiguousRun, namespaces=("default", "team")):
                 await operator.approvals.decide("order-7:review", "approve", by="ann")
             assert len(await operator.approvals.list()) == 2
-
-
-class TestBlocking:
-    @pytest.fixture
-    def blocking(self, store_url: str) -> Iterator[Client]:
-        with Client(store_url) as client:
-            yield client
 
 
 class Hiding:

@@ -92,15 +92,6 @@ class TestJobTemplate:
         assert job.run_at is not None
         assert job.run_at.tzinfo is UTC
 
-    def test_refuses_a_moment_that_utc_cannot_tell(self):
-        edge = datetime.max.replace(tzinfo=timezone(timedelta(hours=-1)))
-        with refused("argument.range", InvalidInput, name="run_at"):
-            template(run_at=edge)
-
-    def test_names_the_nearest_option(self):
-        with refused("argument.unknown", InvalidInput, name="que", nearest=("queue",)):
-            template(que="x")
-
 
 class TestJobMaker:
     def test_stores_equal_calls_equally(self):
@@ -193,12 +184,6 @@ class TestEnqueue:
         policy = decode_policy((await worker.claim()).policy or b"")
         assert policy.retry == Retry(2, first="3s")
         assert policy.timeout == timedelta(seconds=10)
-
-    async def test_passes_a_parameter_with_the_name_of_an_option_in_kwargs(self, client):
-        handle = await client.enqueue(named.options(queue="other"), queue="mine", text="t")
-        record = await client.jobs.get(handle.id)
-        assert record.queue == "other"
-        assert record.kwargs == {"queue": "mine", "text": "t"}
 
     async def test_stores_typed_values(self, client):
         handle = await client.enqueue(mirror, Point(1, 2))
@@ -343,16 +328,6 @@ class TestCodec:
             _ = record.args
 
 
-class TestPayloadMaxBytes:
-    async def test_bounds_the_input(self, store):
-        async with AsyncClient(store, payload_max_bytes=20) as client:
-            await client.enqueue(echo, "short")
-            with refused(
-                "payload.too_large", PayloadTooLarge, size_bytes=28, what="the input of task 'echo'"
-            ):
-                await client.enqueue(echo, "longer than that...")
-
-
 class TestJob:
     async def test_is_not_found_under_an_unknown_id(self, client):
         with refused("job.not_found", JobNotFound, job_id="nobody"):
@@ -478,16 +453,6 @@ class TestByName:
         async with AsyncClient(memory_url, tasks=[add]) as client:
             job = await client.enqueue(client.task("add").options(queue="slow"), 1)
             assert (await client.jobs.get(job.id)).queue == "slow"
-
-
-class TestTaskOptions:
-    """A task with options: what carries them, and where they are refused."""
-
-    def test_the_blocking_schedule_refuses_a_misspelled_option(self, memory_url):
-        with Client(memory_url) as client:
-            with pytest.raises(TypeError, match="timezon"):
-                client.schedules.save("often", add, every="5m", timezon="UTC")  # type: ignore[call-arg]
-            assert list(client.schedules.list()) == []
 
 
 ROOT = Path(__file__).parents[2]

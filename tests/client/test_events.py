@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import subprocess
-import sys
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from datetime import timedelta
 from typing import Any
@@ -36,12 +33,14 @@ from perdure.model.client_event import (
     ClientEvent,
     EventSource,
 )
+from perdure.model.event import NewEvent
+from perdure.model.ids import RunId
 from perdure.model.job import FINISHED
 from perdure.model.outcome import Parked
 from perdure.model.run import ENDED, RunStatus
-from perdure.operations import ends, events, live
+from perdure.operations import ends, events
 from perdure.operations.page import encode_cursor
-from perdure.store.contract import Store
+from perdure.store.contract import SUBSCRIBER_LEASE, Store
 from perdure.testing.contract.builders import child_wait, commit_next, new_child, submit
 from tests.client.flows import add, asking, echo, failing, keep, outside
 from tests.client.harness import CountedStore, PlayedWorker, job_that_is, worker_at
@@ -126,6 +125,26 @@ class TestEnds:
 
         assert (event.type, event.run, event.parent) == ("run.cancelled", child.id, "order-42")
 
+    @pytest.mark.parametrize("end", [b'{"type":"RunDreamt"}', b"{"])
+    async def test_an_end_that_cannot_be_read_does_not_hold_up_others(self, client, store, end):
+        """Finding 20: a newer version may have written it."""
+        async with received(client) as queue:
+            await submit(store, namespace="default")
+            await commit_next(
+                store,
+                namespace="default",
+                status=RunStatus.COMPLETED,
+                events=(NewEvent(data=end),),
+            )
+            await submit(store, namespace="default", id=RunId("other"))
+            await commit_next(
+                store, namespace="default", run=RunId("other"), status=RunStatus.CANCELLED
+            )
+            event, other = await queue.get(), await queue.get()
+
+        assert (event.type, event.result, event.is_result_omitted) == ("run.completed", None, True)
+        assert (other.type, other.run) == ("run.cancelled", "other")
+
     async def test_a_result_too_large_for_an_event_is_left_out(self, client, worker):
         async with received(client) as queue:
             await client.enqueue_many(echo, [1, 2])
@@ -186,6 +205,8 @@ class TestFilter:
     async def test_a_wrong_one_is_refused_at_once(self, client):
         with refused("events.unknown_type", InvalidInput, value="job.complete", where=("types",)):
             client.events.stream(types=["job.complete"])
+        with refused("events.unknown_type", InvalidInput, value=("job.failed",)):
+            client.events.stream(types=[["job.failed"]])
         with refused("events.invalid_cursor", InvalidInput, where=("after",)):
             client.events.stream(after="yesterday")
         with pytest.raises(InvalidInput):
@@ -319,12 +340,15 @@ class TestSubscription:
         await asyncio.wait_for(subscription._task, 20)
         assert [event.type for event in seen] == ["job.dead"]
 
-    async def test_goes_on_after_a_handler_failed_and_awaits_async_ones(self, client, worker):
+    @pytest.mark.parametrize("error", [ValueError, asyncio.CancelledError])
+    async def test_goes_on_after_a_handler_failed_and_awaits_async_ones(
+        self, client, worker, error
+    ):
         seen: asyncio.Queue[str] = asyncio.Queue()
 
         async def handle(event: ClientEvent) -> None:
             await seen.put(event.type)
-            raise ValueError("no")
+            raise error("no")
 
         await client.events.subscribe(handle)
         for _ in range(2):
@@ -487,6 +511,16 @@ class TestLive:
         [completed] = [each for each in found if each.type == "node.completed"]
         assert completed.result == 1
 
+    @pytest.mark.parametrize("filter", [b"{", b'{"types": 5}', b"[" * 5_000])
+    async def test_a_subscriber_that_a_worker_cannot_read_does_not_end_it(
+        self, client, store, filter
+    ):
+        """Finding 31: it may be a client in a newer version."""
+        await store.live.subscribe("default", "newer", filter, SUBSCRIBER_LEASE)
+        async with serving(store), received(client, types=["node.completed"]) as queue:
+            await client.submit(checking, 1)
+            assert (await queue.get()).result == 1
+
     async def test_a_large_result_of_a_node_is_left_out(self, client, store):
         large = "x" * LIVE_RESULT_MAX_BYTES
         async with serving(store), received(client, types=["node.completed"]) as queue:
@@ -544,7 +578,7 @@ class TestLive:
     async def test_a_subscriber_that_is_gone_is_forgotten(self, client, store, clock):
         subscription = await client.events.subscribe(print)
         assert len(await store.live.subscribers("default")) == 1
-        clock.advance(live.LEASE)
+        clock.advance(SUBSCRIBER_LEASE)
         assert await store.live.subscribers("default") == {}
         await client.store.now()
         subscription.unsubscribe()
@@ -591,29 +625,6 @@ class TestProgress:
 
 
 # A client and a worker in different processes.
-
-PROGRAM = """
-import sys
-from perdure import Worker
-from tests.client.flows import add, asking
-Worker(sys.argv[1], tasks=[add], flows=[asking]).run()
-"""
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-def shared_url(request: pytest.FixtureRequest) -> str:
-    """A place that another process can reach, which memory is not."""
-    url: str = request.getfixturevalue(f"{request.param}_url")
-    return url
-
-
-@pytest.fixture
-def worker_process(shared_url: str) -> Iterator[None]:
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(["src", "."])}
-    process = subprocess.Popen([sys.executable, "-c", PROGRAM, shared_url], env=environment)
-    yield
-    process.terminate()
-    assert process.wait(30) == 0
 
 
 @pytest.mark.usefixtures("worker_process")

@@ -14,6 +14,7 @@ from perdure import (
     CONTEXT,
     AsyncClient,
     AsyncContext,
+    AsyncJobQueue,
     Concurrency,
     Flow,
     PerdureError,
@@ -183,6 +184,20 @@ CALLS: dict[str, Call] = {
     "limit key of a node": lambda client, text: client.submit(of_limited, text),
     "rendered limit key": lambda client, text: client.submit(of_rendered, text),
     "namespace": lambda client, text: _in_namespace(client, text),
+    "place": lambda client, text: client.submit(
+        of_echo, {"tenant": text}, max_running=Concurrency(1, key="{{ input.tenant }}")
+    ),
+    "priority by": lambda client, text: _of_run(client, "set_priority", priority=1, by=text),
+    "peeked queue": lambda client, text: client.queues.peek(text),
+    "followed queue": lambda client, text: _followed(client, queue=text),
+    "followed task": lambda client, text: _followed(client, task=text),
+    "followed flow": lambda client, text: _followed(client, flow=text),
+    "followed type": lambda client, text: _followed(client, types=[text]),
+    "cursor": lambda client, text: _followed(client, after=text),
+    "result in a queue": lambda client, text: _dequeued(client, "ack", text),
+    "error in a queue": lambda client, text: _dequeued(client, "nack", text),
+    "data of a parked job": lambda client, text: _resumed(client, text),
+    "worker of a queue": lambda client, text: _dequeued(client, "ack", 1, worker_id=text),
     "worker id": lambda client, text: _registered(client, id=text),
     "worker queue": lambda client, text: _registered(client, queues=[text]),
     "worker tag": lambda client, text: _registered(client, tags=[text]),
@@ -206,6 +221,43 @@ async def _registered(client: AsyncClient, **settings: Any) -> None:
     worker = Worker(store, tasks=tasks, flows=flows, **settings)
     await store.maintenance.register_worker(worker._info())
     assert worker.id in [each.info.id for each in await client.workers.list()]
+
+
+async def _followed(client: AsyncClient, **filter: Any) -> None:
+    # Ends alone: for live events, it would wait for the workers that are registered here.
+    wanted = {"types": ["job.completed"], **filter}
+    (await client.events.subscribe(print, **wanted)).unsubscribe()
+
+
+async def _dequeued(
+    client: AsyncClient, ending: str, value: Any, *, worker_id: str = "worker"
+) -> None:
+    async with AsyncJobQueue(await client._backend.store()) as queue:
+        await queue.enqueue("echo", 1, queue="manual")
+        job = await queue.dequeue(worker_id, queues=["manual"])
+        assert job is not None
+        try:
+            await getattr(queue, ending)(job, value)
+        except PerdureError:
+            await queue.ack(job)  # an import requeues what is claimed
+            raise
+
+
+async def _resumed(client: AsyncClient, data: str) -> None:
+    async with AsyncJobQueue(await client._backend.store()) as queue:
+        id = await queue.enqueue("echo", 1, queue="parked")
+        job = await queue.dequeue("worker", queues=["parked"])
+        assert job is not None
+        await queue.release(job)
+        try:
+            await client.jobs.resume(id, data=data)
+        except PerdureError:
+            await queue.ack(id)
+            raise
+        again = await queue.dequeue("worker", queues=["parked"])
+        assert again is not None
+        assert again.answer == data
+        await queue.ack(again)
 
 
 async def _of_run(client: AsyncClient, operation: str, **options: Any) -> None:

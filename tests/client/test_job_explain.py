@@ -11,6 +11,7 @@ import pytest
 from perdure import (
     Action,
     AsyncClient,
+    AsyncJobHandle,
     Concurrency,
     Explanation,
     Finding,
@@ -26,11 +27,11 @@ from perdure.model.ids import WorkerId
 from perdure.model.job import ClaimedJob, Status
 from perdure.model.limit import Limit, info_of
 from perdure.model.partition import Partition
-from perdure.model.worker import TaskLimits, WorkerInfo
+from perdure.model.worker import TaskLimits
 from perdure.operations.insight.explain import START_WORKER
 from perdure.store.admission import START_MARGIN, governing_rules
-from perdure.store.contract import ClaimRequest, PartitionClaim, Store
-from perdure.testing.contract.builders import close_limit
+from perdure.store.contract import Store
+from perdure.testing.contract.builders import claim, close_limit, worker_info
 from tests.client.flows import add, asking, keep, ordering
 from tests.client.harness import MINUTE, CountedStore, job_that_is, worker_at
 from tests.support.refusal import refused
@@ -39,25 +40,19 @@ from tests.worker.harness import until
 HOUR = timedelta(hours=1)
 
 
-def only(told: Explanation) -> Finding:
-    [finding] = told.findings
+def only(explanation: Explanation) -> Finding:
+    [finding] = explanation.findings
     return finding
 
 
 async def register(store: Store, **fields: Any) -> None:
     """A live worker that has the tasks of these tests."""
-    known: dict[str, Any] = {
-        "id": WorkerId("played-worker"),
-        "namespace": "default",
-        "host": "here",
-        "pid": 1,
-        "queues": ("default",),
-        "tasks": ("add", "call_api"),
-        "tags": None,
-        "concurrency": 10,
-        "lease": MINUTE,
-    }
-    await store.maintenance.register_worker(WorkerInfo(**(known | fields)))
+    known = {"namespace": "default", "tasks": ("add", "call_api"), "lease": MINUTE}
+    info = worker_info(**{"id": PLAYED, "flows": (), "concurrency": 10, **known, **fields})
+    await store.maintenance.register_worker(info)
+
+
+PLAYED = WorkerId("played-worker")
 
 
 class TestAJob:
@@ -145,23 +140,25 @@ class TestAJob:
     async def test_is_in_a_status(self, client, worker, clock, status, code, operation):
         job = await job_that_is(status, client, worker)
 
-        told = await job.explain()
+        explanation = await job.explain()
 
-        assert told.headline == told.findings
-        assert (told.status, only(told).code) == (status, code)
-        assert only(told).actions == ((Action(operation, {"id": job.id}),) if operation else ())
+        assert explanation.headline == explanation.findings
+        assert (explanation.status, only(explanation).code) == (status, code)
+        assert only(explanation).actions == (
+            (Action(operation, {"id": job.id}),) if operation else ()
+        )
         if status in {Status.FAILED, Status.DEAD}:
-            found = only(told).args
+            found = only(explanation).args
             assert (found["at"], found["error"]) == (clock(), "ValueError")
             assert found["reason"] == "no money"
 
     async def test_is_completed(self, client, worker):
         job = await job_that_is(Status.COMPLETED, client, worker)
-        told = await job.explain()
-        [headline] = told.headline
+        explanation = await job.explain()
+        [headline] = explanation.headline
         assert headline.code == "explain.job_status"
         assert headline.args == {"job": job.id, "status": Status.COMPLETED}
-        assert told.findings == ()
+        assert explanation.findings == ()
 
     async def test_is_not_there(self, client):
         with pytest.raises(JobNotFound):
@@ -174,26 +171,26 @@ class TestAJobOfARun:
     async def test_tells_its_part_of_the_run(self, client, worker):
         await client.submit(ordering, 3, id="order-3")
         claimed = await worker.claim()
-        told = await client.jobs.explain(claimed.claim.id)
-        assert (told.run, told.job, told.status) == ("order-3", claimed.claim.id, Status.ACTIVE)
-        assert told.headline == told.findings
-        assert only(told).code == "explain.running"
+        explanation = await client.jobs.explain(claimed.claim.id)
+        assert (explanation.run, explanation.job, explanation.status) == (
+            "order-3",
+            claimed.claim.id,
+            Status.ACTIVE,
+        )
+        assert explanation.headline == explanation.findings
+        assert only(explanation).code == "explain.running"
 
 
 class TestLimits:
     """Jobs that limits hold back: which, until when, and who holds what they allow."""
 
     async def test_a_full_one_is_reported_with_its_holders(self, client, store, clock):
-        limits = [Concurrency(1, key="api")]
-        await register(store, task_limits=_of_task(limits))
-        holder = await client.enqueue(call_api, 1)
-        job = await client.enqueue(call_api, 2)
-        await _claim(store, limits)
+        holder, job = await held_back(client, store, Concurrency(1, key="api"))
 
-        told = await job.explain()
+        explanation = await job.explain()
 
-        assert told.headline == told.findings
-        assert only(told) == Finding(
+        assert explanation.headline == explanation.findings
+        assert only(explanation) == Finding(
             code="explain.limit_full",
             severity=Severity.WARNING,
             args={
@@ -211,11 +208,7 @@ class TestLimits:
         )
 
     async def test_take_two_more_reads(self, client, store):
-        limits = [Concurrency(1, key="api")]
-        await register(store, task_limits=_of_task(limits))
-        await client.enqueue(call_api, 1)
-        job = await client.enqueue(call_api, 2)
-        await _claim(store, limits)
+        _, job = await held_back(client, store, Concurrency(1, key="api"))
 
         counted = CountedStore(store)
         async with AsyncClient(counted.as_store()) as ours:
@@ -228,11 +221,7 @@ class TestLimits:
         }
 
     async def test_one_that_is_used_up_tells_when_it_opens(self, client, store, clock):
-        limits = [Rate(1, per="1m", key="api")]
-        await register(store, task_limits=_of_task(limits))
-        await client.enqueue(call_api, 1)
-        job = await client.enqueue(call_api, 2)
-        await _claim(store, limits)
+        _, job = await held_back(client, store, Rate(1, per="1m", key="api"))
 
         finding = only(await job.explain())
 
@@ -246,11 +235,7 @@ class TestLimits:
         }
 
     async def test_one_that_spaces_starts_tells_when_the_next_is(self, client, store, clock):
-        limits = [Spacing("1m", key="api")]
-        await register(store, task_limits=_of_task(limits))
-        await client.enqueue(call_api, 1)
-        job = await client.enqueue(call_api, 2)
-        await _claim(store, limits)
+        _, job = await held_back(client, store, Spacing("1m", key="api"))
 
         finding = only(await job.explain())
 
@@ -271,12 +256,8 @@ class TestLimits:
         assert finding.args == {"limit": "api", "until": clock() + HOUR, "since": clock()}
 
     async def test_one_worker_without_the_limit_is_enough(self, client, store):
-        limits = [Concurrency(1, key="api")]
-        await register(store, task_limits=_of_task(limits))
+        _, job = await held_back(client, store, Concurrency(1, key="api"))
         await register(store, id=WorkerId("free"))
-        await client.enqueue(call_api, 1)
-        job = await client.enqueue(call_api, 2)
-        await _claim(store, limits)
         assert only(await job.explain()).code == "explain.queued"
 
     async def test_of_a_run_are_reported_with_the_run_that_holds_them(self, client, store):
@@ -284,16 +265,19 @@ class TestLimits:
         of_flow = _of_task([Concurrency(1, key="api")], flow=flow.graph.text)
         await register(store, flows=(flow.graph.text,), task_limits=of_flow)
         await client.submit(flow, 1, id="one")
-        [holder] = await _claim(store, [Concurrency(1, key="api")], flow=flow.graph.text)
+        [holder] = await _claim(store, Concurrency(1, key="api"), flow=flow.graph.text)
         await client.submit(flow, 2, id="two")
 
-        told = await client.runs.explain("two")
+        explanation = await client.runs.explain("two")
 
-        assert told.headline == told.findings
-        assert (only(told).code, only(told).about) == ("explain.limit_full", "call_api")
-        assert only(told).args["holder"] == holder.claim.id
-        assert only(told).args["holder_node"] == "call_api"
-        assert only(told).args["holder_run"] == "one"
+        assert explanation.headline == explanation.findings
+        assert (only(explanation).code, only(explanation).about) == (
+            "explain.limit_full",
+            "call_api",
+        )
+        assert only(explanation).args["holder"] == holder.claim.id
+        assert only(explanation).args["holder_node"] == "call_api"
+        assert only(explanation).args["holder_run"] == "one"
 
 
 @pytest.mark.every_store
@@ -339,29 +323,25 @@ def limited(value: Any) -> Any:
     return value
 
 
-def _of_task(
-    limits: Sequence[Limit], name: str = "call_api", flow: str = ""
-) -> tuple[TaskLimits, ...]:
-    return (TaskLimits(task=name, limits=tuple(map(info_of, limits)), flow=flow),)
+def _of_task(limits: Sequence[Limit], flow: str = "") -> tuple[TaskLimits, ...]:
+    return (TaskLimits(task="call_api", limits=tuple(map(info_of, limits)), flow=flow),)
 
 
-async def _claim(
-    store: Store,
-    limits: Sequence[Limit],
-    *,
-    count: int = 10,
-    task_name: str = "call_api",
-    keys: tuple[str, ...] = (),
-    flow: str = "",
-) -> list[ClaimedJob]:
+async def _claim(store: Store, *limits: Limit, flow: str = "") -> list[ClaimedJob]:
     """As a worker claims that keeps to these limits."""
-    partition = Partition(queue="default", task=task_name, keys=keys, flow=flow)
+    partition = Partition(queue="default", task="call_api", flow=flow)
     rules = governing_rules(partition, limits, ())
-    request = ClaimRequest(
-        namespace="default",
-        worker=WorkerId("played-worker"),
-        partitions=[PartitionClaim(partition=partition.text, queue="default", rules=rules)],
-        limit=count,
-        lease=HOUR,
+    claimed = await claim(
+        store, partition, rules=rules, namespace="default", worker=PLAYED, lease=HOUR
     )
-    return (await store.jobs.claim(request)).jobs
+    return claimed.jobs
+
+
+async def held_back(
+    client: AsyncClient, store: Store, limit: Limit
+) -> tuple[AsyncJobHandle[int], AsyncJobHandle[int]]:
+    """A job that a worker has claimed under a limit of one, and one that waits for it."""
+    await register(store, task_limits=_of_task([limit]))
+    holder, job = await client.enqueue(call_api, 1), await client.enqueue(call_api, 2)
+    await _claim(store, limit)
+    return holder, job

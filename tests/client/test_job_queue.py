@@ -39,6 +39,10 @@ async def queue(store: Store) -> AsyncIterator[AsyncJobQueue]:
 
 async def held(queue: AsyncJobQueue, **options: Any) -> QueuedJob:
     await queue.enqueue("start", {"run": 1}, **options)
+    return await held_next(queue)
+
+
+async def held_next(queue: AsyncJobQueue) -> QueuedJob:
     job = await queue.dequeue("worker-1")
     assert job is not None
     return job
@@ -48,8 +52,7 @@ class TestDequeue:
     async def test_claims_the_most_urgent_waiting_job(self, queue):
         await queue.enqueue("start", {"run": 1})
         urgent = await queue.enqueue("resume", {"run": 2}, priority=1)
-        job = await queue.dequeue("worker-1")
-        assert job is not None
+        job = await held_next(queue)
         assert (job.id, job.task, job.payload) == (urgent, "resume", {"run": 2})
         assert (job.queue, job.attempt, job.claim_epoch) == ("default", 1, 1)
 
@@ -75,8 +78,7 @@ class TestDequeue:
 
     async def test_takes_the_call_of_a_task_too(self, queue, client):
         handle = await client.enqueue(add, 4)
-        job = await queue.dequeue("worker-1")
-        assert job is not None
+        job = await held_next(queue)
         assert (job.task, job.payload) == ("add", 4)
         await queue.ack(job, 5)
         assert await handle.result(timeout=10) == 5
@@ -111,13 +113,11 @@ class TestNack:
         assert await queue.nack(job, "no luck") is Status.SCHEDULED
         assert (await queue.get_job(job.id)).ready_at == clock() + timedelta(seconds=1)
         clock.advance(timedelta(seconds=1))
-        again = await queue.dequeue("worker-1")
-        assert again is not None
+        again = await held_next(queue)
         assert await queue.nack(again, ValueError("worse")) is Status.SCHEDULED
         assert (await queue.get_job(job.id)).ready_at == clock() + timedelta(seconds=2)
         clock.advance(timedelta(seconds=2))
-        last = await queue.dequeue("worker-1")
-        assert last is not None
+        last = await held_next(queue)
         assert last.attempt == 3
         assert await queue.nack(last, "over") is Status.DEAD
 
@@ -137,11 +137,13 @@ class TestNack:
 
 
 class TestHeartbeat:
-    async def test_holds_the_job_for_another_lease(self, queue, clock):
-        job = await held(queue)
+    async def test_extends_by_the_lease_of_the_job(self, queue, clock):
+        await queue.enqueue("start", {"run": 1})
+        job = await queue.dequeue("worker-1", lease="7m")
+        assert job is not None
         clock.advance(timedelta(minutes=4))
         assert await queue.heartbeat(job) is Status.ACTIVE
-        assert (await queue.get_job(job.id)).lease_until == clock() + MINUTES_5
+        assert (await queue.get_job(job.id)).lease_until == clock() + timedelta(minutes=7)
 
     async def test_extends_by_what_is_asked(self, queue, clock):
         job = await held(queue)
@@ -160,8 +162,7 @@ class TestRelease:
         assert await queue.release(job) is Status.PAUSED
         assert await queue.dequeue("worker-1") is None
         await queue.resume(job.id)
-        again = await queue.dequeue("worker-1")
-        assert again is not None
+        again = await held_next(queue)
         assert (again.id, again.attempt) == (job.id, 1)
 
     async def test_hands_the_data_of_its_resumption_to_the_next_claim(self, queue):
@@ -181,12 +182,6 @@ class TestRelease:
             await queue.resume(job.id)
         with pytest.raises(JobNotFound):
             await queue.resume("nobody")
-
-
-async def held_next(queue):
-    job = await queue.dequeue("worker-1")
-    assert job is not None
-    return job
 
 
 class TestParkedById:
@@ -215,8 +210,9 @@ class TestParkedById:
         call = getattr(queue, settle)
         more = ["no"] if settle == "nack" else []
         job = await held(queue)
-        with refused("job.illegal_transition", IllegalTransition, status=Status.ACTIVE):
+        with refused("job.illegal_transition", IllegalTransition, status=Status.ACTIVE) as active:
             await call(job.id, *more)
+        assert "the job that dequeue() returned" in str(active.value)
         with pytest.raises(JobNotFound):
             await call("nobody", *more)
         run = await client.submit(Flow("adding").then(add).build(), 4)
@@ -280,7 +276,7 @@ class TestFencing:
             queue.release(stale),
             queue.heartbeat(stale),
         ):
-            with pytest.raises(ClaimLost, match=f"claim {stale.claim_epoch} on job {stale.id}"):
+            with refused("job.claim_lost", ClaimLost, job_id=stale.id, epoch=stale.claim_epoch):
                 await write
 
         assert await queue.get_job(stale.id) == before

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import subprocess
-import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from itertools import pairwise
 from typing import Any
 
@@ -19,7 +16,6 @@ from perdure import (
     JobDead,
     JobDisabled,
     JobFailed,
-    JobNotFound,
     JobUpdate,
     NoResult,
     Progress,
@@ -37,7 +33,7 @@ from perdure.operations import waiting
 from perdure.store.contract import Store
 from tests.client.flows import Point, add, asking, echo, mirror, until_aborted
 from tests.client.harness import MINUTE, CountedStore, PlayedWorker
-from tests.support.refusal import refused
+from tests.support.refusal import failing, refused
 
 pytestmark = pytest.mark.every_store  # processes, clocks and wake-ups differ by store
 
@@ -82,12 +78,11 @@ class TestFailure:
         handle = await client.enqueue(add, 1)
         await worker.fail(await worker.claim(), chained())
 
-        with pytest.raises(JobFailed, match="failed: ValueError: shallow") as caught:
+        with failing(None, JobFailed, type="ValueError") as caught:
             await handle.result(timeout=10)
 
         failure = caught.value.failure
-        assert failure is not None
-        assert (failure.type, failure.message) == ("ValueError", "shallow")
+        assert failure.message == "shallow"
         assert [(cause.type, cause.message) for cause in failure.causes] == [("KeyError", "'deep'")]
         assert 'raise ValueError("shallow")' in caught.value.__notes__[0]
         assert caught.value.job_id == handle.id
@@ -121,19 +116,13 @@ class TestFailure:
 
 
 class TestResults:
-    async def test_raise_the_first_error(self, client, worker):
+    async def test_raise_the_first_error_or_hold_errors_when_asked_to(self, client, worker):
         handles = await client.enqueue_many(echo, [1, 2])
         good, bad = await worker.claim_all()
         await worker.complete(good, 1)
         await worker.fail(bad, ValueError("no"))
         with pytest.raises(JobFailed):
             await client.jobs.results(handles, timeout=10)
-
-    async def test_hold_errors_when_asked_to(self, client, worker):
-        handles = await client.enqueue_many(echo, [1, 2])
-        good, bad = await worker.claim_all()
-        await worker.complete(good, 1)
-        await worker.fail(bad, ValueError("no"))
         first, second = await client.jobs.results(handles, timeout=10, return_errors=True)
         assert first == 1
         assert isinstance(second, JobFailed)
@@ -420,12 +409,6 @@ class TestFailingReads:
             await handle.result(timeout=10)
 
 
-class TestUnknownJob:
-    async def test_is_not_waited_for(self, client):
-        with pytest.raises(JobNotFound):
-            await client.jobs.handle("nobody").result(timeout=10)
-
-
 async def follow(updates: Any) -> asyncio.Task[None]:
     """Consume updates in the background, from the first one on."""
     await anext(updates)
@@ -501,10 +484,6 @@ class TestWatch:
         for updates in watchers:
             await first_that(updates, lambda update: update.is_final)
 
-    async def test_of_an_unknown_job_says_so(self, client):
-        with pytest.raises(JobNotFound):
-            await anext(client.jobs.handle("nobody").watch())
-
 
 async def first_that(
     updates: AsyncIterator[JobUpdate], is_wanted: Callable[[JobUpdate], bool]
@@ -521,31 +500,6 @@ def assert_each_differs(updates: list[JobUpdate]) -> None:
 
 
 # A client and a worker in different processes: results, progress and aborts cross between them.
-
-
-PROGRAM = """
-import sys
-from perdure import Worker
-from tests.client.flows import asking
-from tests.client.flows import add, until_aborted
-Worker(sys.argv[1], tasks=[add, until_aborted], flows=[asking]).run()
-"""
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-def shared_url(request: pytest.FixtureRequest) -> str:
-    """A place that another process can reach, which memory is not."""
-    url: str = request.getfixturevalue(f"{request.param}_url")
-    return url
-
-
-@pytest.fixture
-def worker_process(shared_url: str) -> Iterator[subprocess.Popen[bytes]]:
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(["src", "."])}
-    process = subprocess.Popen([sys.executable, "-c", PROGRAM, shared_url], env=environment)
-    yield process
-    process.terminate()
-    assert process.wait(30) == 0
 
 
 @pytest.mark.usefixtures("worker_process")

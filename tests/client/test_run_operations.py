@@ -25,14 +25,13 @@ from perdure import (
     task,
 )
 from perdure.engine.runs import Graphs, RunEngine
-from perdure.model.event import NewEvent
 from perdure.model.ids import RunId
 from perdure.model.payload import PlainCodec
-from perdure.model.run import RunCommit
 from perdure.model.trigger import CancelRun
 from perdure.worker.events import AttemptLost, AttemptStarted
 from tests.client.flows import add, asking, failing, grandparent, hanging, keep, ordering
 from tests.client.harness import CountedStore, until, worker_at
+from tests.support.held import append_event
 from tests.support.refusal import refused
 
 
@@ -146,12 +145,24 @@ class TestPause:
         await client.submit(ordering, 3, id="order-3")
         await client.runs.pause("order-3", reason="maintenance", by="ann")
 
-        with pytest.raises(RunAlreadyPaused) as caught:
+        with refused("run.already_paused", RunAlreadyPaused):
             await client.runs.pause("order-3", reason="audit", by="bob")
 
         record = await client.runs.get("order-3")
-        assert caught.value.code == "run.already_paused"
         assert (record.status, record.reason, record.by) == ("paused", "maintenance", "ann")
+
+
+class TestAnEndedRun:
+    @pytest.mark.parametrize(
+        "operation, arguments", [("pause", ()), ("resume", ()), ("set_priority", (1,))]
+    )
+    async def test_refuses_commands_by_the_name_of_the_operation(
+        self, client, operation, arguments
+    ):
+        await client.submit(ordering, 3, id="order-3")
+        await client.runs.cancel("order-3")
+        with refused("run.ended", RunEnded, operation=operation):
+            await getattr(client.runs, operation)("order-3", *arguments)
 
 
 class TestCancel:
@@ -192,15 +203,8 @@ class TestCancel:
     async def test_passes_over_a_child_that_cannot_be_read(self, client, store):
         many = Flow("many").map(asking).build()
         await client.submit(many, [1, 2, 3], id="order-3")
-        broken = RunCommit(
-            namespace="default",
-            run=RunId("order-3/asking[1]"),
-            expected=(await client.runs.get("order-3/asking[1]")).number,
-            token=77,
-            events=(NewEvent(data=b"not JSON"),),
-            status=RunStatus.WAITING,
-        )
-        await store.runs.commit([broken])
+        broken = await client.runs.get("order-3/asking[1]")
+        await append_event(store, broken.id, expected=broken.number, status=RunStatus.WAITING)
 
         with pytest.raises(EventLogCorrupt):
             await client.runs.cancel("order-3")
@@ -288,22 +292,22 @@ class TestUnknownRun:
             ("cancel", []),
             ("fork", []),
             ("explain", []),
+            ("lineage", []),
+            ("events", []),
         ],
     )
     async def test_is_refused_by_every_act(self, client, act, args):
         with refused("run.not_found", RunNotFound, run_id="order-3"):
             await getattr(client.runs, act)("order-3", *args)
 
+    async def test_is_refused_by_its_handle(self, client):
+        run = client.runs.handle("order-3")
+        for asked in (run.events(), run.result(20), anext(run.watch()), anext(run.observe())):
+            with refused("run.not_found", RunNotFound, run_id="order-3"):
+                await asked
+
 
 class TestLists:
-    async def test_runs_newest_first_in_pages(self, client):
-        for number in range(5):
-            await client.submit(ordering, number, id=f"order-{number}")
-        first = await client.runs.list(limit=3)
-        rest = await client.runs.list(limit=3, cursor=first.next)
-        assert rest.next is None
-        assert [run.id for run in (*first, *rest)] == [f"order-{n}" for n in (4, 3, 2, 1, 0)]
-
     async def test_by_status_and_flow(self, client):
         await client.submit(ordering, 1, id="a")
         await client.submit(ordering, 1, id="b")

@@ -16,13 +16,10 @@ from perdure import (
     AsyncContext,
     Flow,
     InvalidInput,
-    PayloadNotSerializable,
-    PayloadTooLarge,
     Retry,
     RunCancelled,
     RunExists,
     RunFailed,
-    RunNotFound,
     RunStatus,
     RunStuck,
     RunTimeout,
@@ -32,8 +29,7 @@ from perdure import (
     task,
 )
 from perdure.engine.plan import MAP_WINDOW
-from perdure.errors import DefinitionCorrupt, NotDecider
-from perdure.model.wait import Report, ReportStatus
+from perdure.errors import DefinitionCorrupt, NotDecider, RunNotFound
 from perdure.operations import waiting
 from perdure.operations.records import ApprovalRecord
 from perdure.store.contract import Store
@@ -53,6 +49,7 @@ from tests.client.flows import (
     shouting,
 )
 from tests.client.harness import until, worker_at
+from tests.support.refusal import failing as failing_with
 from tests.support.refusal import refused
 
 # Submitting runs: what is refused, and what an id that is taken means.
@@ -137,10 +134,8 @@ class TestSubmit:
         await flows_client.submit(ordering, 3, id="order-3")
 
         async with AsyncClient(store) as stranger:
-            with pytest.raises(DefinitionCorrupt) as refused:
+            with refused("flow.definition_corrupt", DefinitionCorrupt, flow=ordering.graph.text):
                 await stranger.runs.pause("order-3")
-
-        assert refused.value.flow == ordering.graph.text
 
     async def test_inserts_the_job_of_the_first_node(self, flows_client, store):
         await flows_client.submit(ordering, 3, id="order-3")
@@ -178,9 +173,11 @@ class TestRefuses:
         assert await flows_client.runs.count() == 0
         assert await store.runs.get_definition("default", "ordering", ordering.version) is None
 
-    @pytest.mark.parametrize("input, said", [(["a", 1], "'word' of task 'shout'"), (3, "list")])
-    async def test_items_that_a_map_does_not_take(self, flows_client, input, said):
-        with pytest.raises(InvalidInput, match=said):
+    @pytest.mark.parametrize(
+        "input, code", [(["a", 1], "task.invalid_argument"), (3, "flow.invalid_input")]
+    )
+    async def test_items_that_a_map_does_not_take(self, flows_client, input, code):
+        with refused(code, InvalidInput):
             await flows_client.submit(shouting, input)
         assert await flows_client.runs.count() == 0
 
@@ -189,25 +186,34 @@ class TestRefuses:
         with refused("task.invalid_argument", InvalidInput, task="read_order"):
             await flows_client.submit(outer, "three")
 
-    async def test_an_input_that_cannot_be_stored(self, flows_client):
-        with refused(
-            "payload.not_serializable", PayloadNotSerializable, what="the input of flow 'asking'"
-        ):
-            await flows_client.submit(asking, object())
-
-    async def test_an_input_that_is_too_large(self, store):
+    @pytest.mark.parametrize(
+        "input, code",
+        [(object(), "payload.not_serializable"), ("long enough", "payload.too_large")],
+    )
+    async def test_an_input_that_cannot_be_stored(self, store, input, code):
         async with AsyncClient(store, payload_max_bytes=10) as flows_client:
-            with refused("payload.too_large", PayloadTooLarge, what="the input of flow 'asking'"):
-                await flows_client.submit(asking, "long enough")
+            with refused(code, what="the input of flow 'asking'"):
+                await flows_client.submit(asking, input)
 
-    async def test_a_flow_it_does_not_know_by_name(self, flows_client):
+    async def test_a_flow_it_does_not_know(self, flows_client):
         with refused("flow.unknown", UnknownFlow, flow="order", known=("asking", "ordering")):
             await flows_client.submit("order")
-
-    async def test_a_flow_that_was_not_built(self, flows_client):
         flow = Flow("raw").then(keep)
         with refused("flow.not_built", InvalidInput, value=repr(flow)):
             await flows_client.submit(flow)  # type: ignore[call-overload]
+
+    async def test_settings_of_child_flows_that_multiply(self, flows_client):
+        """Finding 8: forty small definitions had settings for a trillion child runs."""
+        flow = Flow("leaf").then(keep).build()
+        sticky = Flow("leaf", sticky="30s").then(keep).build()
+        for depth in range(40):
+            flow = Flow(f"l{depth}").then(flow, name="a").then(flow, name="b").build()
+            sticky = Flow(f"l{depth}").then(sticky, name="a").then(sticky, name="b").build()
+        await flows_client.submit(flow, "x", id="without")
+        with refused("flow.child_settings_too_large", InvalidInput, flow="l39"):
+            await flows_client.submit(sticky, "x", id="with")
+        with pytest.raises(RunNotFound):
+            await flows_client.runs.get("with")
 
     async def test_a_client_of_all_namespaces(self, store):
         async with AsyncClient(store, namespace="*") as operator:
@@ -303,10 +309,9 @@ class TestResult:
 
     async def test_raises_what_a_node_failed_with(self, client):
         run = await client.submit(failing, 3, id="order-3")
-        with pytest.raises(RunFailed, match=r"'order-3' failed at node 'refuse': .*paper") as e:
+        with failing_with(None, RunFailed, type="ValueError") as e:
             await run.result(timeout=20)
         assert (e.value.run_id, e.value.node) == ("order-3", "refuse")
-        assert e.value.failure is not None
         assert e.value.failure.message == "out of paper"
         assert "out of paper" in e.value.__notes__[0]
 
@@ -324,10 +329,6 @@ class TestResult:
         await until(run, RunStatus.WAITING)
         with refused("run.result_timeout", RunTimeout, timeout=0.05, status="waiting"):
             await run.result(timeout=0.05)
-
-    async def test_of_no_run(self, client):
-        with pytest.raises(RunNotFound):
-            await client.runs.handle("order-3").result(timeout=20)
 
 
 TIMEOUT = 20
@@ -350,15 +351,12 @@ class TestRunFlow:
 
         assert run_flow(meeting, list(range(20)), timeout=TIMEOUT) == list(range(20))
 
-    def test_needs_no_work_for_an_empty_map(self):
-        assert run_flow(shouting, [], timeout=TIMEOUT) == []
-
     def test_raises_what_a_node_failed_with(self):
-        with pytest.raises(RunFailed, match="out of paper"):
+        with failing_with(None, RunFailed, type="ValueError"):
             run_flow(failing, 3, timeout=TIMEOUT)
 
     def test_raises_after_its_timeout(self):
-        with pytest.raises(RunTimeout, match="it is waiting"):
+        with refused("run.result_timeout", RunTimeout, status="waiting"):
             run_flow(late, 3, timeout=0.1)
 
     @pytest.mark.parametrize("flow", [None, "ordering", Flow("raw").then(keep)])
@@ -399,15 +397,6 @@ class TestOnAnEventLoop:
 
 
 class TestSignals:
-    def test_are_delivered(self):
-        answer = {"approved": False}
-        assert run_flow(asking, 3, signals={"answer": answer}, timeout=TIMEOUT) == answer
-
-    def test_are_several_in_a_list(self):
-        twice = Flow("twice").wait_for_signal("answer").wait_for_signal("answer", name="again")
-        result = run_flow(twice.build(), signals={"answer": [1, 2]}, timeout=TIMEOUT)
-        assert result == 2
-
     def test_reach_child_flows(self):
         assert run_flow(parent, 3, signals={"answer": 5}, timeout=TIMEOUT) == 5
 
@@ -440,17 +429,12 @@ def decision_of(answer: dict[str, Any]) -> dict[str, Any]:
 
 
 class TestAnswers:
-    def test_decide_approvals(self):
-        flow = deciding.build()
-        found = run_flow(flow, 3, answers={"boss": "approve"}, timeout=TIMEOUT)
-        assert [found["decision"], found["by"]] == ["approve", ["ann"]]
-
-    def test_say_who_decides_and_with_what(self):
-        flow = deciding.build()
-        answer = {"decision": "approve", "by": "bob", "note": "fine"}
-        found = run_flow(flow, 3, answers={"boss": answer}, timeout=TIMEOUT)
-        assert [each["by"] for each in found["answers"]] == ["bob"]
-        assert found["answers"][0]["note"] == "fine"
+    @pytest.mark.parametrize(
+        "answer, by", [("approve", "ann"), ({"decision": "approve", "by": "bob"}, "bob")]
+    )
+    def test_decide_approvals_in_the_name_of_the_next_decider_or_of_another(self, answer, by):
+        found = run_flow(deciding.build(), 3, answers={"boss": answer}, timeout=TIMEOUT)
+        assert [found["decision"], found["by"]] == ["approve", [by]]
 
     def test_are_several_in_a_list(self):
         flow = Flow("both").approve("Go?", name="ok", deciders=["ann", "bob"], policy="all").build()
@@ -493,6 +477,17 @@ class TestAnswers:
         with refused("flow.invalid_reply", InvalidInput, node="boss"):
             run_flow(mapped, given, answers={"boss": lambda approval: 5}, timeout=TIMEOUT)
 
+    def test_of_all_nodes_come_from_one_function(self):
+        flow = Flow("row").approve("A?", name="a").approve("B?", name="b").build()
+        titles: list[str] = []
+
+        def approve(approval: ApprovalRecord) -> str:
+            titles.append(approval.title)
+            return "approve"
+
+        assert run_flow(flow, 3, answers=approve, timeout=TIMEOUT)["decision"] == "approve"
+        assert titles == ["A?", "B?"]
+
     def test_reach_child_flows(self):
         outer = Flow("outer").flow(deciding.build()).build()
         found = run_flow(outer, 3, answers={"boss": "approve"}, timeout=TIMEOUT)
@@ -516,14 +511,6 @@ class TestReports:
     def test_are_results(self):
         found = run_flow(sending, 3, reports={"send": {"sent": True}}, timeout=TIMEOUT)
         assert found == [3, "completed", {"sent": True}, None]
-
-    def test_may_be_more_than_a_result(self):
-        reports = [
-            Report(status=ReportStatus.PROGRESS, progress=50),
-            Report(status=ReportStatus.FAILED, error="no paper"),
-        ]
-        found = run_flow(sending, 3, reports={"send": reports}, timeout=TIMEOUT)
-        assert found == [3, "failed", None, "no paper"]
 
     def test_reach_items_of_a_map(self):
         flow = Flow("items").map(send).build()

@@ -321,7 +321,7 @@ class TestRefusals:
         await client.submit(refunds, {"id": 1, "amount": 2}, id="refund")
         count = len(await paused.events())
         for run, node in (("signal", "payment"), ("refund", "review")):
-            with pytest.raises(NodeNotWaiting, match=f"node '{node}' of run '{run}'"):
+            with refused("run.node_not_waiting", NodeNotWaiting, run_id=run, node=node):
                 await client.runs.report(run, node, status="completed")
         assert len(await paused.events()) == count
 

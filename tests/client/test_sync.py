@@ -98,27 +98,30 @@ def public_methods(face: type) -> dict[str, list[tuple[str, Any, Any]]]:
 
 
 class TestFacades:
-    @pytest.mark.parametrize("blocking, target", [(Client, AsyncClient), (JobQueue, AsyncJobQueue)])
+    @pytest.mark.parametrize(
+        "blocking, target",
+        [
+            (Client, AsyncClient),
+            (JobQueue, AsyncJobQueue),
+            (TransactionClient, AsyncTransactionClient),
+        ],
+    )
     def test_take_what_their_async_twins_take(self, blocking, target):
         assert public_methods(blocking) == public_methods(target)
         assert parameters(blocking) == parameters(target)
 
-    def test_in_transactions_take_what_their_async_twins_take(self):
-        assert public_methods(TransactionClient) == public_methods(AsyncTransactionClient)
-        assert parameters(TransactionClient) == parameters(AsyncTransactionClient)
-
-    def test_of_handles_have_what_their_twins_have(self):
-        asked = {"status", "progress"}  # properties here, methods without arguments there
-        blocking, target = public_methods(JobHandle), public_methods(AsyncJobHandle)
-        assert asked.isdisjoint(blocking)
-        assert blocking == {name: each for name, each in target.items() if name not in asked}
-        assert all(isinstance(getattr(JobHandle, name), property) for name in asked)
-
-    def test_of_runs_have_what_their_twins_have(self):
-        blocking, target = public_methods(RunHandle), public_methods(AsyncRunHandle)
-        assert target.pop("status") == parameters(lambda self: None)
-        assert blocking == target
-        assert isinstance(RunHandle.status, property)
+    @pytest.mark.parametrize(
+        "blocking, target, asked",
+        [
+            (JobHandle, AsyncJobHandle, {"status", "progress"}),
+            (RunHandle, AsyncRunHandle, {"status"}),
+        ],
+    )
+    def test_of_handles_ask_by_properties_and_are_the_same_otherwise(self, blocking, target, asked):
+        of_target = public_methods(target)
+        assert all(of_target.pop(name) == parameters(lambda self: None) for name in asked)
+        assert public_methods(blocking) == of_target
+        assert all(isinstance(getattr(blocking, name), property) for name in asked)
 
     def test_carry_the_documentation_of_their_twins(self):
         assert Client.enqueue.__doc__ == AsyncClient.enqueue.__doc__
@@ -303,7 +306,7 @@ class TestLifetime:
                 try:
                     client.enqueue(add, 2)
                 except StoreError as error:
-                    os._exit(0 if 'before the process forked' in str(error) else 1)
+                    os._exit(0 if error.code == 'client.forked' else 1)
                 os._exit(2)
             code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
             assert code == 0, code
@@ -362,37 +365,34 @@ async def answer(value: Any) -> Any:
     return value
 
 
-class TestRun:
-    def test_returns_what_the_coroutine_returns(self):
-        portal = Portal(nothing)
-        assert portal.run(answer(42)) == 42
-        portal.close()
+@pytest.fixture
+def portal() -> Iterator[Portal]:
+    portal = Portal(nothing)
+    yield portal
+    portal.close()
 
-    def test_raises_what_the_coroutine_raises(self):
+
+class TestRun:
+    def test_returns_what_the_coroutine_returns(self, portal):
+        assert portal.run(answer(42)) == 42
+
+    def test_raises_what_the_coroutine_raises(self, portal):
         async def fail() -> None:
             raise KeyError("x")
-
-        portal = Portal(nothing)
 
         with pytest.raises(KeyError):
             portal.run(fail())
         assert portal.run(answer("still there")) == "still there"
 
-        portal.close()
-
-    def test_refuses_to_wait_for_itself(self):
-        portal = Portal(nothing)
-
+    def test_refuses_to_wait_for_itself(self, portal):
         async def inside() -> None:
             portal.run(answer(1))
 
         with refused("client.own_loop", StoreError):
             portal.run(inside())
 
-        portal.close()
-
     @pytest.mark.parametrize("moment", ["call", "return"])
-    def test_ends_the_coroutine_of_a_caller_that_is_interrupted_on_the_way(self, moment):
+    def test_ends_the_coroutine_of_a_caller_that_is_interrupted_on_the_way(self, portal, moment):
         """Before it is handed to the loop, or after that but before its future is known."""
 
         async def hang() -> None:
@@ -405,7 +405,6 @@ class TestRun:
                 raise KeyboardInterrupt
             return interrupt
 
-        portal = Portal(nothing)
         portal.run(answer(1))
         coroutine, before = hang(), sys.gettrace()
         sys.settrace(interrupt)
@@ -417,10 +416,8 @@ class TestRun:
 
         portal.run(answer(1))  # what was asked for before this has been done
         assert inspect.getcoroutinestate(coroutine) == inspect.CORO_CLOSED
-        portal.close()
 
-    def test_cancels_the_coroutine_of_a_caller_that_is_interrupted(self):
-        portal = Portal(nothing)
+    def test_cancels_the_coroutine_of_a_caller_that_is_interrupted(self, portal):
         cancelled = threading.Event()
 
         async def interrupt_the_caller() -> None:
@@ -438,7 +435,6 @@ class TestRun:
             portal.run(interrupt_the_caller())
 
         assert cancelled.wait(10)
-        portal.close()
 
 
 class TestClose:
@@ -466,14 +462,12 @@ class TestClose:
         assert [record.getMessage() for record in caplog.records] == ["closing a client failed"]
         assert "perdure-client" not in {thread.name for thread in threading.enumerate()}
 
-    def test_of_a_portal_that_was_never_used_does_nothing(self):
-        portal = Portal(nothing)
+    def test_of_a_portal_that_was_never_used_does_nothing(self, portal):
         portal.close()
         with refused("client.closed", StoreError):
             portal.run(answer(1))
 
-    def test_cancels_what_is_under_way(self):
-        portal = Portal(nothing)
+    def test_cancels_what_is_under_way(self, portal):
         entered = threading.Event()
 
         async def wait_for_ever() -> None:
@@ -613,6 +607,12 @@ class TestCallersThread:
         }
         listed = {name.split(" ")[0] for name in ENCODING}
         assert taking == {name for name in listed if name in OPERATIONS}
+
+    @pytest.mark.parametrize("call", ENCODING.values(), ids=ENCODING)
+    def test_is_where_values_are_encoded(self, memory_client, call):
+        value = Watched()
+        call(memory_client, value)
+        assert value.threads == {threading.current_thread()}
 
 
 class TestArguments:

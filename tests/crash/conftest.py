@@ -21,11 +21,11 @@ WAIT_SECONDS = 20.0
 
 
 class WorkerProcess:
-    """A worker in a process of its own, and what it has told so far."""
+    """A worker in a process of its own, and the events that it has emitted so far."""
 
     def __init__(self, process: Process) -> None:
         self._process = process
-        self.told_so_far: list[tuple[str, str | None]] = []
+        self.events_so_far: list[tuple[str, str | None]] = []
         self.errors = ""
         self._news = asyncio.Event()
         self._readers = [
@@ -47,7 +47,7 @@ class WorkerProcess:
         )
         worker = cls(process)
         try:
-            await worker.told("WorkerStarted")
+            await worker.emitted("WorkerStarted")
         except BaseException:  # a test that is cancelled meanwhile leaves no worker on its store
             await worker.close()
             raise
@@ -78,10 +78,12 @@ class WorkerProcess:
         await self.ended()
 
     def count(self, event: str, job: str | None = None) -> int:
-        return sum(told == event and job in (None, about) for told, about in list(self.told_so_far))
+        return sum(
+            type == event and job in (None, about) for type, about in list(self.events_so_far)
+        )
 
-    async def told(self, event: str, job: str | None = None) -> None:
-        """Wait until it has told this."""
+    async def emitted(self, event: str, job: str | None = None) -> None:
+        """Wait until it has emitted this event."""
         try:
             async with asyncio.timeout(WAIT_SECONDS):
                 while not self.count(event, job):
@@ -89,14 +91,14 @@ class WorkerProcess:
                     await self._news.wait()
         except TimeoutError:
             raise AssertionError(
-                f"{event} of {job} was not told; what was: {self.told_so_far}\n{self.errors}"
+                f"{event} of {job} did not come; so far: {self.events_so_far}\n{self.errors}"
             ) from None
 
     async def _read_events(self) -> None:
         assert self._process.stdout is not None
         async for line in self._process.stdout:
             event = json.loads(line)
-            self.told_so_far.append((event["event"], event["job"]))
+            self.events_so_far.append((event["event"], event["job"]))
             self._news.set()
 
     async def _read_errors(self) -> None:

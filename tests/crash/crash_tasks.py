@@ -7,10 +7,12 @@ import multiprocessing
 import os
 import signal
 import time
+from collections.abc import Sequence
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from perdure import CONTEXT, AsyncContext, Context, Task, task
+from perdure import CONTEXT, AsyncContext, Context, CustomLimit, Task, task
 
 LONG_SECONDS = 120.0
 STEP_SECONDS = 0.01
@@ -60,6 +62,41 @@ def ignore_signal(path: str, ctx: Context = CONTEXT) -> str:
     """The first execution is longer than any grace."""
     outlast(path, 0.1 if Path(path).exists() else LONG_SECONDS)
     return f"attempt {ctx.attempt}"
+
+
+class SlowLimiter:
+    """One place per path. It is slow to release it, and notes that it was asked to, and its end."""
+
+    def __init__(self) -> None:
+        self.taken: set[str] = set()
+
+    async def acquire(
+        self, key: str, n: int, ttl: timedelta
+    ) -> tuple[Sequence[str], datetime | None]:
+        granted = {key} - self.taken
+        self.taken |= granted
+        return [*granted], None
+
+    async def renew(self, key: str, places: Sequence[str], ttl: timedelta) -> None:
+        pass
+
+    async def release(self, key: str, places: Sequence[str]) -> None:
+        note(f"{key}-release", "asked")
+        await asyncio.sleep(3)
+        note(f"{key}-release", "done")
+
+
+LIMITED = CustomLimit(SlowLimiter(), key=lambda path: path)
+
+
+@task(limits=[LIMITED])
+async def take_place(path: str) -> None:
+    pass
+
+
+@task(limits=[LIMITED])
+def keep_place(path: str) -> None:
+    outlast(path, LONG_SECONDS)
 
 
 @task(timeout="300ms", retries=1)
@@ -215,6 +252,8 @@ ALL: list[Task[..., Any]] = [
     wait_for_file_in_thread,
     ignore_signal,
     ignore_timeout,
+    take_place,
+    keep_place,
     hang_in_process,
     die,
     take_a_second,

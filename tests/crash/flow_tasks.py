@@ -17,24 +17,28 @@ POINTS = ("claimed", "executing", "executed", "committed")
 
 
 @task
-async def work(told: dict[str, Any], ctx: AsyncContext = CONTEXT) -> dict[str, Any]:
+async def work(settings: dict[str, Any], ctx: AsyncContext = CONTEXT) -> dict[str, Any]:
     """Notes that it was executed, and hands on what it got."""
-    note(told["log"], f"{ctx.run_id} {ctx.node} {ctx.iteration} {ctx.item} {ctx.idempotency_key}")
-    if told.get("dies") == ctx.node and ctx.worker == told["victim"]:
+    note(
+        settings["log"], f"{ctx.run_id} {ctx.node} {ctx.iteration} {ctx.item} {ctx.idempotency_key}"
+    )
+    if settings.get("dies") == ctx.node and ctx.worker == settings["victim"]:
         os.kill(os.getpid(), signal.SIGKILL)
-    return told
+    return settings
 
 
 @task
-def work_in_thread(told: dict[str, Any], ctx: Context = CONTEXT) -> dict[str, Any]:
-    note(told["log"], f"{ctx.run_id} {ctx.node} {ctx.iteration} {ctx.item} {ctx.idempotency_key}")
-    return told
+def work_in_thread(settings: dict[str, Any], ctx: Context = CONTEXT) -> dict[str, Any]:
+    note(
+        settings["log"], f"{ctx.run_id} {ctx.node} {ctx.iteration} {ctx.item} {ctx.idempotency_key}"
+    )
+    return settings
 
 
 @task
 async def gather(branches: dict[str, Any]) -> dict[str, Any]:
-    told: dict[str, Any] = branches["b"]
-    return {**told, "items": [told] * 3}
+    settings: dict[str, Any] = branches["b"]
+    return {**settings, "items": [settings] * 3}
 
 
 @task
@@ -78,12 +82,12 @@ POISON = [poison, survivable]
 
 
 @task
-async def step_by_step(told: dict[str, Any], ctx: AsyncContext = CONTEXT) -> list[Any]:
+async def step_by_step(settings: dict[str, Any], ctx: AsyncContext = CONTEXT) -> list[Any]:
     """Dies after its first step; the step is not executed again."""
-    first = await ctx.step("first", _count, told["log"], ctx.worker)
-    if ctx.worker == told["victim"]:
+    first = await ctx.step("first", _count, settings["log"], ctx.worker)
+    if ctx.worker == settings["victim"]:
         os.kill(os.getpid(), signal.SIGKILL)
-    return [first, await ctx.step("second", _count, told["log"], ctx.worker)]
+    return [first, await ctx.step("second", _count, settings["log"], ctx.worker)]
 
 
 def _count(log: str, worker: str) -> str:
@@ -96,17 +100,17 @@ STEPPING = [stepping]
 
 
 @task
-async def hold(told: dict[str, Any], ctx: AsyncContext = CONTEXT) -> dict[str, Any]:
+async def hold(settings: dict[str, Any], ctx: AsyncContext = CONTEXT) -> dict[str, Any]:
     """Waits for a file; tells that it was told to stop."""
-    note(told["log"], f"{ctx.node} begun")
+    note(settings["log"], f"{ctx.node} begun")
     try:
         async with asyncio.timeout(LONG_SECONDS):
-            while not Path(told["go"]).exists():  # noqa: ASYNC110 (a file sets no event)
+            while not Path(settings["go"]).exists():  # noqa: ASYNC110 (a file sets no event)
                 await asyncio.sleep(STEP_SECONDS)
     except asyncio.CancelledError:
-        note(told["log"], f"{ctx.node} cancelled")
+        note(settings["log"], f"{ctx.node} cancelled")
         raise
-    return told
+    return settings
 
 
 holding = Flow("holding").then(work, name="before").then(hold).then(work, name="after").build()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
-from tests.crash.crash_tasks import ignore_signal, ignore_timeout
+from tests.crash.crash_tasks import ignore_signal, ignore_timeout, keep_place, take_place
 
 SETTINGS = {"lease": "3s", "poll": "200ms", "abort_grace": "200ms"}
 
@@ -31,13 +31,13 @@ class TestBodiesThatDoNotEnd:
         path = tmp_path / "executions"
         first = await launch(shared_url, grace="200ms", **SETTINGS)
         job = await client.enqueue(ignore_signal.options(max_attempts=1), str(path))
-        await first.told("AttemptStarted", job.id)
+        await first.emitted("AttemptStarted", job.id)
         second = await launch(shared_url, **SETTINGS)
         first.send(signal.SIGTERM)
 
         assert await first.ended() == 0
         assert await job.result(20) == "attempt 1"
-        await second.told("AttemptCompleted", job.id)
+        await second.emitted("AttemptCompleted", job.id)
         assert_one_after_the_other(path)
         record = await job.record()
         assert (record.crashes, record.failures, record.attempt) == (0, 0, 1)
@@ -49,7 +49,7 @@ class TestBodiesThatDoNotEnd:
         path = tmp_path / "executions"
         first = await launch(shared_url, grace="200ms", **SETTINGS)
         job = await client.enqueue(ignore_timeout, str(path))
-        await first.told("AttemptStarted", job.id)
+        await first.emitted("AttemptStarted", job.id)
         await launch(shared_url, **SETTINGS)
 
         assert await first.ended() == 7
@@ -59,3 +59,19 @@ class TestBodiesThatDoNotEnd:
         assert (record.crashes, record.failures) == (0, 1)
         [failed] = await job.attempts()
         assert failed.failure.type == "perdure.errors.AttemptTimeout"
+
+    async def test_a_slow_limiter_changes_no_exit_code_and_one_left_keeps_its_place(
+        self, client, shared_url, launch, tmp_path
+    ):
+        left_path, ended_path = tmp_path / "left", tmp_path / "ended"
+        worker = await launch(shared_url, grace="200ms", **SETTINGS)
+        left = await client.enqueue(keep_place, str(left_path))
+        await worker.emitted("AttemptStarted", left.id)
+        ended = await client.enqueue(take_place, str(ended_path))
+        await worker.emitted("AttemptCompleted", ended.id)
+        worker.send(signal.SIGTERM)
+
+        assert await worker.ended() == 0
+        assert (await left.record()).crashes == 0
+        assert Path(f"{ended_path}-release").read_text(encoding="utf-8") == "asked\ndone\n"
+        assert not Path(f"{left_path}-release").exists()

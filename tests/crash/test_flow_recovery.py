@@ -29,8 +29,8 @@ async def test_recovery_from_a_kill_at_each_point(client, shared_url, launch, tm
     async def victim(point: str) -> AsyncRunHandle:
         dies = None if point == "executing" else [point, nodes[point]]
         worker = await launch(shared_url, flows=flows, queues=[point], id=point, dies=dies, **QUICK)
-        told = {"log": str(tmp_path / point), "victim": "executing", "dies": "b"}
-        run = await client.submit(DEADLY[POINTS.index(point)], told, id=point)
+        input = {"log": str(tmp_path / point), "victim": "executing", "dies": "b"}
+        run = await client.submit(DEADLY[POINTS.index(point)], input, id=point)
         assert await worker.ended() == -9
         return run
 
@@ -57,9 +57,9 @@ async def test_recovery_from_a_kill_at_each_point(client, shared_url, launch, tm
 async def test_recovery_from_a_node_that_kills_its_workers_fails_the_run(
     client, shared_url, launch, tmp_path
 ):
-    told = {"log": str(tmp_path / "log")}
-    failing = await client.submit(poison, told)
-    going_on = await client.submit(survivable, told)
+    input = {"log": str(tmp_path / "log")}
+    failing = await client.submit(poison, input)
+    going_on = await client.submit(survivable, input)
     settings = {
         "flows": "tests.crash.flow_tasks:POISON",
         "max_crashes": 1,
@@ -76,7 +76,7 @@ async def test_recovery_from_a_node_that_kills_its_workers_fails_the_run(
     await launch(shared_url, **settings)
 
     assert await going_on.result(20) == "on"
-    with pytest.raises(RunFailed, match="crashed 2 times, 1 times while") as raised:
+    with pytest.raises(RunFailed) as raised:
         await failing.result(20)
     assert raised.value.failure is not None
     assert raised.value.failure.type == "perdure.errors.WorkerCrashed"

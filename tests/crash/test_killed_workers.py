@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from perdure import AsyncClient, JobCancelled, JobDead, JobFailed, ScheduleRecord, Status
+from perdure.worker.isolation import EXIT_SUPERSEDED
 from tests.crash.crash_tasks import (
     EXITING,
     EXITS,
@@ -54,12 +55,12 @@ class TestKilledWorkers:
     ):
         first = await launch(shared_url, **BRISK)
         job = await client.enqueue(hang_once.options(max_attempts=1))
-        await first.told("AttemptStarted", job.id)
+        await first.emitted("AttemptStarted", job.id)
         second = await launch(shared_url, **BRISK)
         await first.kill()
 
         assert await job.result(20) == "attempt 2"
-        await second.told("AttemptCompleted", job.id)
+        await second.emitted("AttemptCompleted", job.id)
         record = await job.record()
         assert (record.crashes, record.failures, record.attempt) == (1, 0, 2)
         [death] = await job.attempts()
@@ -70,7 +71,7 @@ class TestKilledWorkers:
     ):
         first = await launch(shared_url, id="w", lease="1h")
         job = await client.enqueue(hang_once)
-        await first.told("AttemptStarted", job.id)
+        await first.emitted("AttemptStarted", job.id)
         await first.kill()
         await launch(shared_url, id="w", lease="1h")
 
@@ -82,11 +83,11 @@ class TestKilledWorkers:
     ):
         older = await launch(shared_url, id="w", **BRISK)
         job = await client.enqueue(hang_once)
-        await older.told("AttemptStarted", job.id)
+        await older.emitted("AttemptStarted", job.id)
         newer = await launch(shared_url, id="w", **BRISK)
 
-        assert await older.ended() != 0
-        assert "WorkerSuperseded" in older.errors
+        assert await older.ended() == EXIT_SUPERSEDED
+        assert "superseded by a newer one" in older.errors
         assert older.count("AttemptLost", job.id) == 1
         assert await job.result(20) == "attempt 2"
         assert newer.count("WorkerStopped") == 0
@@ -100,15 +101,15 @@ class TestKilledWorkers:
         go = tmp_path / "go"
         frozen = await launch(shared_url, **BRISK)
         job = await client.enqueue(wait, str(go))
-        await frozen.told("AttemptStarted", job.id)
+        await frozen.emitted("AttemptStarted", job.id)
         other = await launch(shared_url, **BRISK)
         frozen.send(signal.SIGSTOP)
         assert await job.result(20) == "attempt 2"
-        await other.told("AttemptCompleted", job.id)
+        await other.emitted("AttemptCompleted", job.id)
         finished = await job.record()
         go.touch()
         frozen.send(signal.SIGCONT)
-        await frozen.told("AttemptLost", job.id)
+        await frozen.emitted("AttemptLost", job.id)
         frozen.send(signal.SIGTERM)
 
         assert await frozen.ended() == 0
@@ -150,7 +151,7 @@ class TestKilledWorkers:
         for number in range(4):
             worker = await launch(shared_url, **BRISK, max_crashes=1, concurrency=1)
             if number < 3:
-                await worker.told("AttemptProgressed", job.id)
+                await worker.emitted("AttemptProgressed", job.id)
                 await worker.kill()
 
         assert await job.result(20) == [0, 1, 2, 3]
@@ -162,7 +163,7 @@ class TestKilledWorkers:
     ):
         worker = await launch(shared_url)
         job = await client.enqueue(hang_in_process)
-        await worker.told("AttemptProgressed", job.id)
+        await worker.emitted("AttemptProgressed", job.id)
         child = int((await job.progress()).message)
         await worker.kill()
 
@@ -176,7 +177,7 @@ class TestKilledWorkers:
         """As a service manager does that signals every process of a service."""
         worker = await launch(shared_url)
         job = await client.enqueue(hang_in_process)
-        await worker.told("AttemptProgressed", job.id)
+        await worker.emitted("AttemptProgressed", job.id)
         child = int((await job.progress()).message)
         os.kill(child, signal.SIGTERM)
         worker.send(signal.SIGTERM)
@@ -258,10 +259,10 @@ class TestAcrossProcesses:
         took = []
         for _ in range(3):
             job = await client.enqueue(hang_once)
-            await worker.told("AttemptStarted", job.id)
+            await worker.emitted("AttemptStarted", job.id)
             began = time.monotonic()
             await job.cancel()
-            await worker.told("AttemptAborting", job.id)
+            await worker.emitted("AttemptAborting", job.id)
             took.append(time.monotonic() - began)
             with pytest.raises(JobCancelled):
                 await job.result(10)
@@ -396,7 +397,7 @@ class TestStops:
         jobs = [await client.enqueue(each) for each in (hang_in_process, hang_once)]
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGTERM):
             worker = await launch(shared_url, **settings)
-            await worker.told("AttemptStarted", jobs[0].id)
+            await worker.emitted("AttemptStarted", jobs[0].id)
             worker.send(number)
             assert await worker.ended() == 0
 

@@ -194,7 +194,7 @@ class TestRuns:
 
         submitting = asyncio.create_task(submit_all())
         for worker in workers:
-            await worker.told("AttemptCompleted")
+            await worker.emitted("AttemptCompleted")
         cut(url)
         await asyncio.to_thread(server.restart, "immediate")
         runs = await asyncio.wait_for(submitting, 30)

@@ -62,8 +62,8 @@ class Scene:
 def approved(number: int) -> dict[str, Any]:
     """The output of an approval that Ann approved."""
     answer = {"decision": "approve", "by": "ann", "note": None, "data": None}
-    told = {"decision": "approve", "data": number, "by": ["ann"], "answers": [answer]}
-    return {**told, "timed_out": False}
+    fields = {"decision": "approve", "data": number, "by": ["ann"], "answers": [answer]}
+    return {**fields, "timed_out": False}
 
 
 async def send_letter(client: AsyncClient, run: str, number: int) -> None:
@@ -99,8 +99,8 @@ async def decide_and_post(client: AsyncClient, run: str, number: int) -> None:
 async def report_twice(client: AsyncClient, run: str, number: int) -> None:
     node = "print_label"
     await client.runs.report(run, node, progress={"pages": number}, by="printer")
-    told: dict[str, Any] = {"status": "completed", "result": f"L-{number}", "key": "1"}
-    receptions = [(await client.runs.report(run, node, **told)).outcome for _ in range(2)]
+    fields: dict[str, Any] = {"status": "completed", "result": f"L-{number}", "key": "1"}
+    receptions = [(await client.runs.report(run, node, **fields)).outcome for _ in range(2)]
     assert receptions == [ReportOutcome.ACCEPTED, ReportOutcome.REPEATED]
 
 
@@ -170,7 +170,7 @@ async def test_a_thousand_waiting_runs_end_right_though_all_workers_were_gone(
     await until(lambda: is_past(store, due))
     await act_on(client, WAITING, lambda scene: scene.late)
     victim, _ = await launch_some(launch, 2, shared_url)
-    await victim.told("AttemptStarted")
+    await victim.emitted("AttemptStarted")
     await victim.kill()
     outcomes = await outcomes_of(client, ids([EARLY, *WAITING]))
 

@@ -31,14 +31,14 @@ def flows_named(place: str) -> list[BuiltFlow]:
 
 
 def main(url: str, settings: str) -> None:
-    told: dict[str, Any] = json.loads(settings)
+    options: dict[str, Any] = json.loads(settings)
     store = store_at(url)
-    if (point := told.pop("dies", None)) is not None:
+    if (point := options.pop("dies", None)) is not None:
         store = DeadlyStore(store, *point).as_store()
     code: dict[str, Any] = {"tasks": ALL}
-    if (place := told.pop("flows", None)) is not None:
+    if (place := options.pop("flows", None)) is not None:
         code = {"flows": flows_named(place)}
-    worker = Worker(store, **code, **told)
+    worker = Worker(store, **code, **options)
     worker.on(WorkerEvent, tell)
     worker.run()
 

@@ -89,8 +89,8 @@ def event(number: int, type: str, key: str, value: Any = None) -> EventRecord:
     )
 
 
-def log(*told: tuple[str, str, Any]) -> list[EventRecord]:
-    return [event(number, *each) for number, each in enumerate(told, start=1)]
+def log(*entries: tuple[str, str, Any]) -> list[EventRecord]:
+    return [event(number, *each) for number, each in enumerate(entries, start=1)]
 
 
 class TestJudge:

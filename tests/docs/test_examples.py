@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import secrets
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 import psycopg
 import pytest
 from psycopg import sql
 
+from perdure import task
 from tests.docs.acting import shell
 from tests.docs.pages import ROOT, Block, Page, all_pages
 
@@ -112,9 +119,33 @@ def test_the_examples_of_a_page_run_as_they_stand(name, tmp_path, database):
     page = PAGES[name]
     script = write_script(page, tmp_path, database)
     done = run(script)
-    told = f"{name}:\n{done.stdout}\n{done.stderr}"
-    assert done.returncode == 0, told
-    assert missing_lines(outputs_of(page), done.stdout) == [], told
+    output = f"{name}:\n{done.stdout}\n{done.stderr}"
+    assert done.returncode == 0, output
+    assert missing_lines(outputs_of(page), done.stdout) == [], output
+
+
+def test_the_limiter_of_a_page_grants_no_more_to_two_threads_than_to_one():
+    [block] = [
+        each for each in PAGES["docs/howto/limits.md"].blocks if "class Licenses" in each.code
+    ]
+    names: dict[str, Any] = {"task": task}
+    exec(block.code, names)
+    limiter, both, make_id = names["Licenses"](), threading.Barrier(2), names["uuid4"]
+
+    def make_id_with_the_other() -> Any:
+        with suppress(threading.BrokenBarrierError):
+            both.wait(0.5)
+        return make_id()
+
+    names["uuid4"] = make_id_with_the_other  # between the check and the update
+
+    def acquire(_: int) -> Any:
+        return asyncio.run(limiter.acquire("key", 2, timedelta(seconds=1)))
+
+    with ThreadPoolExecutor(2) as threads:
+        granted = [place for places, _ in threads.map(acquire, range(2)) for place in places]
+
+    assert len(granted) == 2
 
 
 @pytest.mark.parametrize("name", PAGES)

@@ -19,8 +19,8 @@ from perdure.model.trigger import CancelRun, PauseRun, ResumeRun, RetryRun, Trig
 from perdure.model.wait import Report, ReportStatus
 from perdure.operations.run_log import event_type
 from perdure.store.lifecycle import TRANSITIONS, Transition
-from tests.rules.drawing import graphs, worlds
-from tests.rules.driving import Driver
+from proof.reference.drawing import graphs, worlds
+from proof.reference.driving import Driver
 from tests.rules.graphs import (
     CHILD,
     approval,

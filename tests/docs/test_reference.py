@@ -20,6 +20,7 @@ from perdure.client.client import AsyncJobs, AsyncRuns
 from perdure.flows.assembly import NESTING_MAX
 from perdure.flows.check import NODES_MAX
 from perdure.flows.options import ApprovalOptions, NodeOptions, TaskOptions
+from perdure.flows.settings import RunOptions
 from perdure.model.event import Effects, Event
 from perdure.operations.catalog import GROUPS
 from perdure.operations.records import EventRecord, NodeRecord
@@ -27,6 +28,7 @@ from perdure.operations.schedules import Schedules
 from perdure.store.postgres import address
 from perdure.store.sqlite import address as sqlite_address
 from perdure.tasks.context import AsyncContext
+from perdure.tasks.options import CallOptions
 from perdure.worker import events
 from perdure.worker.events import WorkerStats
 from tests.docs import cli_page, errors_page, operations_page
@@ -41,6 +43,10 @@ URLS = page("docs/reference/store-urls.md")
 
 REQUIRED = inspect.Parameter.empty
 NAME = re.compile(r"`([^`]+)`")
+
+
+def public_names(found_type: type) -> set[str]:
+    return {name for name in dir(found_type) if not name.startswith("_")}
 
 
 class TestSettings:
@@ -68,15 +74,18 @@ class TestSettings:
         rows = SETTINGS.table_under(heading)
         assert {unquoted(name): default_in(cell) for name, cell, _ in rows} == options_of(described)
 
-    def test_every_option_of_a_task_is_there(self):
-        from perdure.tasks.options import CallOptions
-
-        assert names_in(SETTINGS.table_under("Options")) == CallOptions.__optional_keys__
-
-    def test_every_option_of_a_run_is_there(self):
-        from perdure.flows.settings import RunOptions
-
-        assert names_in(SETTINGS.table_under("Options of a run")) == RunOptions.__optional_keys__
+    @pytest.mark.parametrize(
+        "heading, names",
+        [
+            ("Options", CallOptions.__optional_keys__),
+            ("Options of a run", RunOptions.__optional_keys__),
+            ("Handles", public_names(perdure.JobHandle)),
+            ("Run handles", public_names(perdure.RunHandle)),
+            ("Context", public_names(AsyncContext)),
+        ],
+    )
+    def test_every_name_is_there(self, heading, names):
+        assert names_in(SETTINGS.table_under(heading)) == names
 
     def test_every_call_of_a_client_is_there(self):
         rows = SETTINGS.table_under("Other client methods")
@@ -97,18 +106,9 @@ class TestSettings:
             own = call.removeprefix(f"{group}.")
             assert is_signature_of(groups.get(group, perdure.AsyncClient), own)
 
-    def test_every_name_on_a_handle_is_there(self):
-        assert names_in(SETTINGS.table_under("Handles")) == public_names(perdure.JobHandle)
-
-    def test_every_name_on_a_run_handle_is_there(self):
-        assert names_in(SETTINGS.table_under("Run handles")) == public_names(perdure.RunHandle)
-
     def test_everything_that_is_known_of_a_node_is_there(self):
         [row] = [row for row in SETTINGS.table_under("Run handles") if row[0] == "`nodes()`"]
         assert NAME.findall(row[1]) == list(NodeRecord.__struct_fields__)
-
-    def test_every_name_on_a_context_is_there(self):
-        assert names_in(SETTINGS.table_under("Context")) == public_names(AsyncContext)
 
     def test_every_method_of_a_worker_is_named(self):
         attributes = {"tasks", "flows", "settings", "store_url", "given_url", "is_running"}
@@ -233,10 +233,6 @@ def options_of(described: Callable[..., Any]) -> dict[str, Any]:
         if each.kind not in (*varying, inspect.Parameter.POSITIONAL_ONLY)
         and each.name not in skipped
     }
-
-
-def public_names(found_type: type) -> set[str]:
-    return {name for name in dir(found_type) if not name.startswith("_")}
 
 
 def names_in(rows: list[list[str]]) -> set[str]:

@@ -24,6 +24,7 @@ import pytest
 from examples.review_gate.agents import flow as review_gate
 from perdure import Client, RunFailed, RunHandle, run_flow
 from perdure.testing import Kit
+from tests.support.refusal import failing
 
 
 class Site(http.server.ThreadingHTTPServer):
@@ -89,10 +90,8 @@ class TestLinkChecker:
 
 class TestOutbox:
     def test_an_order_and_its_letter_are_written_both_or_neither(self, tmp_path):
-        done = run_example("outbox.py", cwd=tmp_path)
-
-        assert done.returncode == 0, done.stderr
-        taken, confirmed = done.stdout.splitlines()[:4], done.stdout.splitlines()[4:]
+        done = ran("outbox.py", cwd=tmp_path)
+        taken, confirmed = done.splitlines()[:4], done.splitlines()[4:]
         assert taken == [
             "took order 1: lamp",
             "took order 2: chair",
@@ -127,10 +126,8 @@ def events_of(run: RunHandle) -> list[str]:
 
 class TestOrders:
     def test_a_large_order_waits_for_the_manager_and_arrives(self, tmp_path):
-        done = run_example("orders.py", cwd=tmp_path)
-
-        assert done.returncode == 0, done.stderr
-        assert done.stdout.splitlines()[-1] == "3 boxes arrived after 3 stops"
+        done = ran("orders.py", cwd=tmp_path)
+        assert done.splitlines()[-1] == "3 boxes arrived after 3 stops"
         with Client(f"sqlite:///{tmp_path}/orders.db") as client:
             events = Counter(events_of(client.runs.handle("order-42")))
             assert client.runs.get("order-42/shipping").status == "completed"
@@ -138,15 +135,13 @@ class TestOrders:
         assert [events[each] for each in once] == [1, 1, 1]
 
     def test_a_small_order_asks_nobody(self, tmp_path):
-        done = run_example("orders.py", "--total", "20", cwd=tmp_path)
-        assert done.returncode == 0, done.stderr
-        assert "signal_received" not in done.stdout
+        done = ran("orders.py", "--total", "20", cwd=tmp_path)
+        assert "signal_received" not in done
 
     def test_started_again_it_does_not_do_anything_twice(self, tmp_path):
         first = run_example("orders.py", cwd=tmp_path)
-        again = run_example("orders.py", cwd=tmp_path)
-        assert again.returncode == 0, again.stderr
-        assert again.stdout == first.stdout
+        again = ran("orders.py", cwd=tmp_path)
+        assert again == first.stdout
 
     def test_what_was_charged_is_given_back_when_the_manager_says_no(self, tmp_path):
         done = run_example("orders.py", "--refuse", cwd=tmp_path)
@@ -158,9 +153,8 @@ class TestOrders:
 
 class TestResearchAgents:
     def test_agents_that_break_off_ask_nothing_twice(self, tmp_path):
-        done = run_example("research_agents.py", cwd=tmp_path)
-        assert done.returncode == 0, done.stderr
-        *asked, report = done.stdout.splitlines()
+        done = ran("research_agents.py", cwd=tmp_path)
+        *asked, report = done.splitlines()
         assert report == (
             "history; evidence; doubts; open questions (8 sources), 3 attempts were repeated"
         )
@@ -168,16 +162,14 @@ class TestResearchAgents:
 
     def test_a_question_that_was_answered_is_not_asked_again(self, tmp_path):
         run_example("research_agents.py", cwd=tmp_path)
-        again = run_example("research_agents.py", cwd=tmp_path)
-        assert again.returncode == 0, again.stderr
-        assert len(again.stdout.splitlines()) == 1
+        again = ran("research_agents.py", cwd=tmp_path)
+        assert len(again.splitlines()) == 1
 
 
 class TestNightlyImport:
     def test_publishes_all_files_at_once(self, inbox, tmp_path):
-        done = run_example("nightly_import.py", "inbox", "--night", "monday", cwd=tmp_path)
-        assert done.returncode == 0, done.stderr
-        assert done.stdout == "10 rows of 5 files\n"
+        done = ran("nightly_import.py", "inbox", "--night", "monday", cwd=tmp_path)
+        assert done == "10 rows of 5 files\n"
         published = sorted((tmp_path / "warehouse" / "monday").iterdir())
         assert [path.name for path in published] == [f"day{n}.json" for n in range(5)]
         assert json.loads(published[3].read_text()) == {"ann": 3, "bob": 7}
@@ -202,10 +194,8 @@ class TestNightlyImport:
 
 class TestEmbeddingQueue:
     def test_embeds_every_book_under_the_rate(self, tmp_path):
-        done = run_example("embedding_queue.py", "--books", "12", cwd=tmp_path)
-
-        assert done.returncode == 0, done.stderr
-        first, *_, last_bar, account, nearest = done.stdout.splitlines()
+        done = ran("embedding_queue.py", "--books", "12", cwd=tmp_path)
+        first, *_, last_bar, account, nearest = done.splitlines()
         assert first == "12 books, 12 to embed"
         assert re.match(r"█{12}\s+12 of 12", last_bar)
         # One of them was refused and asked again, and twelve a second is a start every 83 ms.
@@ -216,17 +206,14 @@ class TestEmbeddingQueue:
 
     def test_embeds_only_what_it_has_not(self, tmp_path):
         run_example("embedding_queue.py", "--books", "3", cwd=tmp_path)
-        again = run_example("embedding_queue.py", "--books", "5", cwd=tmp_path)
-        assert again.returncode == 0, again.stderr
-        assert again.stdout.splitlines()[0] == "5 books, 2 to embed"
+        again = ran("embedding_queue.py", "--books", "5", cwd=tmp_path)
+        assert again.splitlines()[0] == "5 books, 2 to embed"
 
 
 class TestThousandItems:
     def test_counts_all_pages_with_the_ones_that_broke_off(self, tmp_path):
-        done = run_example("thousand_items.py", cwd=tmp_path)
-
-        assert done.returncode == 0, done.stderr
-        lines = done.stdout.splitlines()
+        done = ran("thousand_items.py", cwd=tmp_path)
+        lines = done.splitlines()
         assert sum("is tried again" in line for line in lines) == 20
         assert [line.split()[0] for line in lines if " items after " in line] == [
             str(count) for count in range(100, 1_001, 100)
@@ -239,9 +226,7 @@ class TestThousandItems:
             next_line(program, "  300 items")
             killed(program)
 
-        again = run_example("thousand_items.py", cwd=tmp_path)
-
-        assert again.returncode == 0, again.stderr
+        ran("thousand_items.py", cwd=tmp_path)
         with Client(f"sqlite:///{tmp_path}/census.db") as client:
             events = client.runs.handle("census-1000").events()
         items = [event.key for event in events if event.type == "item_completed"]
@@ -278,10 +263,8 @@ class TestDurableScript:
 
 class TestOwnWorker:
     def test_resizes_everything_once_and_refuses_the_late_answer(self, tmp_path):
-        done = run_example("own_worker.py", cwd=tmp_path)
-
-        assert done.returncode == 0, done.stderr
-        *lines, sleeper, last = done.stdout.splitlines()
+        done = ran("own_worker.py", cwd=tmp_path)
+        *lines, sleeper, last = done.splitlines()
         resized = [line.partition(": ")[2] for line in lines if line.endswith("1013 bytes")]
         assert sorted(resized) == [f"picture {n}.png: 1013 bytes" for n in range(8)]
         assert [line.partition(": ")[2] for line in lines if "broken" in line] == [
@@ -295,10 +278,8 @@ class TestOwnWorker:
 
 class TestOutboxWithSqlalchemy:
     def test_an_order_and_its_letter_are_written_both_or_neither(self, tmp_path):
-        done = run_example("outbox_sqlalchemy.py", cwd=tmp_path)
-
-        assert done.returncode == 0, done.stderr
-        assert done.stdout.splitlines() == [
+        done = ran("outbox_sqlalchemy.py", cwd=tmp_path)
+        assert done.splitlines() == [
             "took order 1: Emma",
             "took order 2: Emma",
             "took order 3: Dracula",
@@ -326,10 +307,8 @@ CHANGE = {"title": "Add facts", "files": ["facts.py", "test_facts.py"]}
 
 class TestReviewGate:
     def test_goes_round_until_the_maintainer_is_content(self, tmp_path):
-        done = run_example("review_gate", "--play", cwd=tmp_path)
-
-        assert done.returncode == 0, done.stderr
-        assert done.stdout.splitlines()[-1] == (
+        done = ran("review_gate", "--play", cwd=tmp_path)
+        assert done.splitlines()[-1] == (
             "published 'Add facts' (facts.py and test_facts.py), risk medium, approved by ada"
         )
         with Client(f"sqlite:///{tmp_path}/review_gate.db") as client:
@@ -351,18 +330,16 @@ class TestReviewGate:
             )
         assert decided.status == "decided"
 
-        again = run_example("review_gate", "ants", cwd=tmp_path)
-
-        assert again.returncode == 0, again.stderr
-        assert again.stdout.startswith("published 'Add three facts about ants'")
-        assert "risk high" in again.stdout
+        again = ran("review_gate", "ants", cwd=tmp_path)
+        assert again.startswith("published 'Add three facts about ants'")
+        assert "risk high" in again
 
     def test_started_again_it_says_what_is_still_open(self, tmp_path):
         with started_example("review_gate", "ants", cwd=tmp_path) as program:
             next_line(program, "  in another shell: ")
         with started_example("review_gate", "ants", cwd=tmp_path) as program:
-            told = next_line(program)
-        assert told == "still open: Publish Add three facts about ants?"
+            printed = next_line(program)
+        assert printed == "still open: Publish Add three facts about ants?"
 
     def test_gives_up_after_four_rounds(self):
         result = run_flow(
@@ -374,7 +351,7 @@ class TestReviewGate:
         assert result == "Nothing was published about bees. The last word: no 3"
 
     def test_a_change_of_another_shape_is_not_taken(self, capsys):
-        with pytest.raises(RunFailed, match="files"):
+        with failing("node.check_failed", RunFailed):
             run_flow(review_gate, {"topic": "bees"}, reports={"code": {"title": "Add facts"}})
         assert capsys.readouterr().out == ""
 
@@ -399,12 +376,8 @@ class TestExpenses:
                 revision=first.revision,
             )
 
-        again = run_example("expenses.py", cwd=tmp_path)
-
-        assert again.returncode == 0, again.stderr
-        assert again.stdout.splitlines()[-1] == (
-            "paid 900 to Ada for research, said manager and finance"
-        )
+        again = ran("expenses.py", cwd=tmp_path)
+        assert again.splitlines()[-1] == ("paid 900 to Ada for research, said manager and finance")
 
     def test_the_cfo_may_decide_alone_after_two_days(self, tmp_path):
         with (
@@ -417,9 +390,8 @@ class TestExpenses:
             assert next_line(program, "paid ") == "paid 1800 to Ada for sales, said cfo"
 
     def test_nobody_in_time_is_a_no(self, tmp_path):
-        done = run_example("expenses.py", "--day", "0.05", cwd=tmp_path)
-        assert done.returncode == 0, done.stderr
-        assert done.stdout.splitlines()[-1] == "nothing for Ada: time is over"
+        done = ran("expenses.py", "--day", "0.05", cwd=tmp_path)
+        assert done.splitlines()[-1] == "nothing for Ada: time is over"
 
 
 class TestNightlyReport:
@@ -476,6 +448,13 @@ class TestOwnLimiter:
         assert max(sum(start <= at < end for start, end in spans) for at, _ in spans) <= 2
         # It held both places, and at least two thirds of their ttl were left.
         assert not [start for start, _ in spans if killed_at < start < killed_at + 1.5]
+
+
+def ran(name: str, *arguments: str, cwd: Path) -> str:
+    """What an example prints that ends well."""
+    done = run_example(name, *arguments, cwd=cwd)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def run_example(name: str, *arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:

@@ -1,10 +1,11 @@
-"""Where the faults of flows as data are: for each input the line, column and node of every fault.
+"""The faults of flows as data: for each input the code and place of every fault that is found.
 
-``fault_places.json`` has inputs of tests of the loader, each with what was found. The wording of
-a fault may change; its place is what an editor shows, and must not.
+``fault_places.json`` has flows that are wrong, as text or as plain data, and each of their faults
+as ``line:column path code``; the line and column are ``0:0`` where there is no file. The wording of
+a fault may change; programs match on its code, and an editor shows its place.
 
 ``python -m tests.golden.fault_places`` replays all inputs and prints what changed; ``--write``
-keeps it. To add an input, add it to the file without places, and keep those that are found.
+keeps it. To add an input, add it to the file without faults, and keep those that are found.
 """
 
 from __future__ import annotations
@@ -18,21 +19,17 @@ from typing import Literal, TypedDict
 
 from perdure import Flow, InvalidFlow, load_flow
 from perdure.diagnostics import Fault, Source
-from perdure.errors import node_of
 from perdure.flows.built import BuiltFlow
 from tests.yaml.tasks import TASKS, Translate, child
 
 GOLDEN = Path(__file__).with_suffix(".json")
-
-Place = list[int | str]
-"""Line and column, counted from 1 or both 0 where there is none; and the node, or ""."""
 
 
 class Input(TypedDict):
     format: Literal["yaml", "json", "data"]
     text: str
     """What a file would have; or plain data as a Python literal."""
-    places: list[Place]
+    faults: list[str]
 
 
 def golden_inputs() -> list[Input]:
@@ -40,17 +37,18 @@ def golden_inputs() -> list[Input]:
     return inputs
 
 
-def places_of(given: Input) -> list[Place]:
+def faults_of(given: Input) -> list[str]:
     try:
         loaded(given)
     except InvalidFlow as error:
-        return [_place(fault) for fault in error.faults]
+        return [_told(fault) for fault in error.faults]
     return []
 
 
-def _place(fault: Fault) -> Place:
+def _told(fault: Fault) -> str:
     source = fault.source or Source()
-    return [source.line, source.column, node_of(fault)]
+    path = ".".join(map(str, fault.where)) or "-"
+    return f"{source.line}:{source.column} {path} {fault.code}"
 
 
 def loaded(given: Input) -> BuiltFlow:
@@ -68,9 +66,9 @@ def loaded(given: Input) -> BuiltFlow:
 def main() -> None:
     inputs = golden_inputs()
     for given in inputs:
-        if (found := places_of(given)) != given["places"]:
-            print(f"{given['text']}\n  {given['places']} -> {found}")
-            given["places"] = found
+        if (found := faults_of(given)) != given["faults"]:
+            print(f"{given['text']}\n  {given['faults']} -> {found}")
+            given["faults"] = found
     if "--write" in sys.argv[1:]:
         write(inputs)
 

@@ -26,7 +26,7 @@ from tests.rules.recording import LOGS, read
 BESIDE = ("poll", "cancel", "remind", "notify")
 
 
-def told(of: Timeline, node: str) -> list[tuple[Doing, float | None, float | None, BarEnd]]:
+def stretches(of: Timeline, node: str) -> list[tuple[Doing, float | None, float | None, BarEnd]]:
     """The bars of a node: what, from when, until when, and how it ended."""
     return [
         (bar.doing, seconds(bar.started_at), seconds(bar.ended_at), bar.ending)
@@ -40,8 +40,8 @@ class TestBars:
         run.finish("a")
         run.finish("b")
         shown = timeline(run)
-        assert told(shown, "a") == [(Doing.WORK, 0, 1, BarEnd.COMPLETED)]
-        assert told(shown, "b") == [(Doing.WORK, 1, 2, BarEnd.COMPLETED)]
+        assert stretches(shown, "a") == [(Doing.WORK, 0, 1, BarEnd.COMPLETED)]
+        assert stretches(shown, "b") == [(Doing.WORK, 1, 2, BarEnd.COMPLETED)]
         assert [each.node for each in shown.rows] == ["a", "b"]
 
     def test_a_failed_attempt_ends_one_and_begins_another(self):
@@ -62,18 +62,18 @@ class TestBars:
         shown = timeline(run)
         [failed] = row(shown, "a").bars
         assert (failed.ending, failed.error) == (BarEnd.FAILED, "OSError: no money")
-        assert told(shown, "b")[0][3] is BarEnd.CANCELLED
+        assert stretches(shown, "b")[0][3] is BarEnd.CANCELLED
         assert row(shown, "b").mark is NodeMark.CANCELLED
 
     @pytest.mark.parametrize("node", [signal("n"), delay("n"), approval("n")])
     def test_waiting_is_no_work(self, node):
         run = Played(chain(node))  # type: ignore[arg-type]  # any kind of node
-        assert told(timeline(run), "n") == [(Doing.WAIT, 0, None, BarEnd.OPEN)]
+        assert stretches(timeline(run), "n") == [(Doing.WAIT, 0, None, BarEnd.OPEN)]
 
     def test_a_child_is_waited_for(self):
         run = Played(chain(child("c"), task("a")))
         run.child_completed("c")
-        assert told(timeline(run), "c") == [(Doing.CHILD, 0, 1, BarEnd.COMPLETED)]
+        assert stretches(timeline(run), "c") == [(Doing.CHILD, 0, 1, BarEnd.COMPLETED)]
 
     def test_a_body_that_pauses_waits_and_works_again(self):
         run = Played(chain(task("a")))
@@ -81,7 +81,7 @@ class TestBars:
         run.report("a", "completed", result=1)
         run.finish("a")
 
-        assert told(timeline(run), "a") == [
+        assert stretches(timeline(run), "a") == [
             (Doing.WORK, 0, 1, BarEnd.PAUSED),
             (Doing.WAIT, 1, 2, BarEnd.COMPLETED),
             (Doing.WORK, 2, 3, BarEnd.COMPLETED),
@@ -105,11 +105,11 @@ class TestBars:
 
         assert row(paused, "a").mark is NodeMark.PAUSED
         shown = timeline(run)
-        assert told(shown, "a") == [
+        assert stretches(shown, "a") == [
             (Doing.WORK, 0, 1, BarEnd.PAUSED),
             (Doing.WORK, 2, 3, BarEnd.COMPLETED),
         ]
-        assert told(shown, "s") == [(Doing.WAIT, 0, None, BarEnd.OPEN)]
+        assert stretches(shown, "s") == [(Doing.WAIT, 0, None, BarEnd.OPEN)]
 
     def test_what_is_undone_is_in_the_row_of_its_node(self):
         run = Played(chain(task("a", undo=True), task("b")))
@@ -117,8 +117,8 @@ class TestBars:
         run.cancel(compensates=True)
         run.finish("undo:a")
         shown = timeline(run)
-        assert [each[0] for each in told(shown, "a")] == [Doing.WORK, Doing.UNDO]
-        assert told(shown, "a")[1][3] is BarEnd.COMPLETED
+        assert [each[0] for each in stretches(shown, "a")] == [Doing.WORK, Doing.UNDO]
+        assert stretches(shown, "a")[1][3] is BarEnd.COMPLETED
 
     def test_a_run_that_is_retried_continues_in_the_same_rows(self):
         run = Played(chain(task("a"), task("b")))
@@ -126,7 +126,7 @@ class TestBars:
         run.fail("b")
         run.retry()
         run.finish("b")
-        endings = [each[3] for each in told(timeline(run), "b")]
+        endings = [each[3] for each in stretches(timeline(run), "b")]
         assert endings == [BarEnd.FAILED, BarEnd.COMPLETED]
 
 
@@ -329,8 +329,8 @@ class TestSvg:
     def test_has_a_bar_for_each_stretch_with_what_it_was(self):
         root = ElementTree.fromstring(timeline_svg(sample()))
 
-        told = [each.findtext(f"{SVG}title") for each in root.iter(f"{SVG}rect")]
-        assert [text for text in told if text] == [
+        stretches = [each.findtext(f"{SVG}title") for each in root.iter(f"{SVG}rect")]
+        assert [text for text in stretches if text] == [
             "a: queued or running, completed",
             "charge: queued or running, retried, OSError: no\nroute <b>",
             "a: queued or running, attempt 2, completed",
@@ -360,7 +360,7 @@ class TestSvg:
 
 class TestTimescale:
     @pytest.mark.parametrize(
-        "seconds, told",
+        "seconds, stretches",
         [
             (0, "0s"),
             (0.0123, "12ms"),
@@ -374,8 +374,8 @@ class TestTimescale:
             (200_000, "2d8h"),
         ],
     )
-    def test_spans_in_few_characters(self, seconds, told):
-        assert brief(timedelta(seconds=seconds)) == told
+    def test_spans_in_few_characters(self, seconds, stretches):
+        assert brief(timedelta(seconds=seconds)) == stretches
 
     @pytest.mark.parametrize("seconds", [0.0004, 0.3, 7, 61, 4000, 90_000, 4e6, 4e8])
     def test_ticks_are_few_and_reach_far(self, seconds):

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
 from perdure import Flow, InvalidFlow, task
 from perdure.diagnostics import Fault
 from perdure.flows.built import BuiltFlow
-from perdure.model.graph import Edge, TaskNode
+from perdure.model.graph import Edge, Node, TaskNode
 
 Link = tuple[str, ...]
+AnyNode = TypeVar("AnyNode", bound=Node)
 
 
 @task
@@ -97,7 +98,11 @@ def ids(flow: BuiltFlow) -> list[str]:
     return list(flow.graph.nodes)
 
 
-def task_at(flow: BuiltFlow, id: str) -> TaskNode:
+def node_at(flow: BuiltFlow, id: str, type: type[AnyNode]) -> AnyNode:
     node = flow.graph.nodes[id]
-    assert isinstance(node, TaskNode)
+    assert isinstance(node, type)
     return node
+
+
+def task_at(flow: BuiltFlow, id: str) -> TaskNode:
+    return node_at(flow, id, TaskNode)

@@ -272,6 +272,12 @@ class Played:
         return self.state.status
 
     @property
+    def failure(self) -> Failure:
+        """Why the run failed."""
+        assert self.state.failure is not None
+        return self.state.failure
+
+    @property
     def live(self) -> dict[str, LiveType]:
         return dict(self.state.live)
 

@@ -338,50 +338,56 @@ class TestCombinations:
 
 class TestWhatIsNoCondition:
     @pytest.mark.parametrize(
-        "data, where, told",
+        "data, where, code",
         [
-            (7, (), "must be an object or a list, not a number"),
-            (None, (), "not null"),
-            ({}, (), "needs 'property'"),
-            ({"property": "a", "value": 1}, (), "needs 'op', one of eq, ne"),
-            ({"property": "a", "op": "eq"}, (), "needs 'value'"),
-            ({"property": "a..b", "op": "exists"}, ("property",), "a part of it is empty"),
-            ({"property": 7, "op": "exists"}, ("property",), "must be a path"),
-            ({"property": "a", "op": "contain", "value": 1}, ("op",), "did you mean 'contains'"),
-            ({"property": "a", "op": ["eq"], "value": 1}, ("op",), "is not an operator; known"),
-            ({"property": "a", "op": "in", "value": "ab"}, ("value",), "must be a list"),
-            ({"property": "a", "op": "gt", "value": True}, ("value",), "a number or a string"),
-            ({"property": "a", "op": "lt", "value": None}, ("value",), "not null"),
-            ({"property": "a", "op": "exists", "value": "no"}, ("value",), "true or false"),
-            ({"property": "a", "op": "matches", "value": 7}, ("value",), "must be a pattern"),
-            ({"property": "a", "op": "matches", "value": "("}, ("value",), "is not a pattern"),
-            ({"property": "a", "op": "matches", "value": r"(?=a)"}, ("value",), "no bound"),
-            ({"property": "a", "op": "matches", "value": "a" * 501}, ("value",), "501 characters"),
-            ({"property": "a", "op": "exists", "valeu": 1}, (), "did you mean 'value'"),
-            ({"all": [], "any": []}, (), "'all' must be the only key"),
-            ({"not": YES, "property": "a"}, (), "'not' must be the only key"),
-            ({"all": YES}, ("all",), "must be a list, not an object"),
-            ({"any": "{{ conditions }}"}, ("any",), "must be a list, not a string"),
-            ({"not": 3}, ("not",), "must be an object or a list"),
-            ([YES, {"any": [NO, "x"]}], (1, "any", 1), "must be an object or a list"),
+            (7, (), "condition.type"),
+            (None, (), "condition.type"),
+            ({}, (), "condition.needs_property"),
+            ({"property": "a", "value": 1}, (), "condition.needs_operator"),
+            ({"property": "a", "op": "eq"}, (), "condition.needs_value"),
+            ({"property": "a..b", "op": "exists"}, ("property",), "path.invalid"),
+            ({"property": 7, "op": "exists"}, ("property",), "condition.not_a_path"),
+            ({"property": "a", "op": "contain", "value": 1}, ("op",), "condition.unknown_operator"),
+            ({"property": "a", "op": ["eq"], "value": 1}, ("op",), "condition.unknown_operator"),
+            ({"property": "a", "op": "in", "value": "ab"}, ("value",), "condition.value"),
+            ({"property": "a", "op": "gt", "value": True}, ("value",), "condition.value"),
+            ({"property": "a", "op": "lt", "value": None}, ("value",), "condition.value"),
+            ({"property": "a", "op": "exists", "value": "no"}, ("value",), "condition.value"),
+            ({"property": "a", "op": "matches", "value": 7}, ("value",), "condition.value"),
+            ({"property": "a", "op": "matches", "value": "("}, ("value",), "pattern.invalid"),
+            (
+                {"property": "a", "op": "matches", "value": r"(?=a)"},
+                ("value",),
+                "pattern.unbounded",
+            ),
+            (
+                {"property": "a", "op": "matches", "value": "a" * 501},
+                ("value",),
+                "pattern.too_long",
+            ),
+            ({"property": "a", "op": "exists", "valeu": 1}, (), "condition.unknown_field"),
+            ({"all": [], "any": []}, (), "condition.join_not_alone"),
+            ({"not": YES, "property": "a"}, (), "condition.join_not_alone"),
+            ({"all": YES}, ("all",), "condition.not_a_list"),
+            ({"any": "{{ conditions }}"}, ("any",), "condition.not_a_list"),
+            ({"not": 3}, ("not",), "condition.type"),
+            ([YES, {"any": [NO, "x"]}], (1, "any", 1), "condition.type"),
         ],
     )
-    def test_is_refused_with_the_place(self, data, where, told):
-        faults = condition_faults(data)
-        assert any(fault.where == where and told in render(fault) for fault in faults), faults
+    def test_is_refused_with_the_place(self, data, where, code):
+        assert (where, code) in [(each.where, each.code) for each in condition_faults(data)]
         with pytest.raises(InvalidInput):
             parse_condition(data)
 
     def test_is_reported_all_at_once(self):
         with pytest.raises(InvalidInput) as caught:
             parse_condition([{"property": "", "op": "eq"}, {"any": [{"op": "exists"}, 3]}])
-        for told in (
-            "0.property: ''",
-            "0: 'eq' needs 'value'",
-            "1.any.0: needs",
-            "1.any.1: must be",
-        ):
-            assert told in str(caught.value)
+        assert [(each.where, each.code) for each in caught.value.faults] == [
+            ((0, "property"), "path.invalid"),
+            ((0,), "condition.needs_value"),
+            ((1, "any", 0), "condition.needs_property"),
+            ((1, "any", 1), "condition.type"),
+        ]
 
     def test_is_too_deep_or_too_much(self):
         bottomless: Any = YES
@@ -420,7 +426,7 @@ class TestTemplatesInValues:
 
 class TestExplainFailure:
     @pytest.mark.parametrize(
-        "data, told",
+        "data, expected",
         [
             ({"property": "n", "op": "gt", "value": 5}, "n > 5 is expected, but it is 3"),
             ({"property": "n", "op": "eq", "value": "3"}, 'n = "3" is expected, but it is 3'),
@@ -454,8 +460,8 @@ class TestExplainFailure:
             ({"not": {"not": {"any": []}}}, "must not hold: not (any of 0 conditions)"),
         ],
     )
-    def test_names_the_first_thing_that_does_not_hold(self, data, told):
-        assert explain_failure(parse_condition(data), {"n": 3, "o": {}}) == told
+    def test_names_the_first_thing_that_does_not_hold(self, data, expected):
+        assert explain_failure(parse_condition(data), {"n": 3, "o": {}}) == expected
 
     def test_says_nothing_of_what_holds(self):
         assert explain_failure(parse_condition([YES]), {"a": 1}) == ""
@@ -561,30 +567,31 @@ class TestACatastrophicPattern:
 
 class TestPatternFault:
     @pytest.mark.parametrize(
-        "pattern, told",
+        "pattern, code",
         [
-            ("a" * (PATTERN_MAX + 1), "501 characters"),
-            ("(", "is not a pattern"),
-            ("[", "is not a pattern"),
-            ("a**", "is not a pattern"),
-            ("a{99999999999}", "is not a pattern"),
-            ("a{1500}", "too large with its repeats expanded"),
-            ("(a{100}){100}", "too large with its repeats expanded"),
-            ("(?:(?:(?:){1000}){1000}){1000}", "too large with its repeats expanded"),
-            ("(?:){4000000000}", "too large with its repeats expanded"),
-            (r"(a)\1", "refers to a group"),
-            (r"(a)?(?(1)b|c)", "refers to a group"),
-            ("(?=a)b", "looks ahead or behind"),
-            ("(?<!a)b", "looks ahead or behind"),
-            ("(?>a)b", "atomic group"),
-            ("a++b", "possessive repeat"),
-            ("(" * 200 + ")" * 200, "more than 100 groups"),
+            ("a" * (PATTERN_MAX + 1), "pattern.too_long"),
+            ("(", "pattern.invalid"),
+            ("[", "pattern.invalid"),
+            ("a**", "pattern.invalid"),
+            ("a{99999999999}", "pattern.invalid"),
+            ("a{1500}", "pattern.too_large"),
+            ("(a{100}){100}", "pattern.too_large"),
+            ("(?:(?:(?:){1000}){1000}){1000}", "pattern.too_large"),
+            ("(?:){4000000000}", "pattern.too_large"),
+            (r"(a)\1", "pattern.unbounded"),
+            (r"(a)?(?(1)b|c)", "pattern.unbounded"),
+            ("(?=a)b", "pattern.unbounded"),
+            ("(?<!a)b", "pattern.unbounded"),
+            ("(?>a)b", "pattern.unbounded"),
+            ("a++b", "pattern.unbounded"),
+            ("(" * 200 + ")" * 200, "pattern.too_many_groups"),
         ],
     )
-    def test_says_why_it_cannot_be_used(self, pattern, told):
-        text = str(pattern_fault(pattern))
-        assert told in text
-        assert len(text) < 200
+    def test_says_why_it_cannot_be_used(self, pattern, code):
+        fault = pattern_fault(pattern)
+        assert fault is not None
+        assert fault.code == code
+        assert len(render(fault)) < 200
 
     @pytest.mark.parametrize(
         "pattern", [r"^[^@\s]+@[^@\s]+\.[a-z]{2,}$", r"^[a-z]{1,500}$", r"^\+?[\d ]{5,20}$", ""]

@@ -13,7 +13,7 @@ from perdure.model.failure import Failure
 from perdure.model.ids import JobId, RunId, WorkerId
 from perdure.model.job import FailedAttempt, Job, NodeRef, Progress, QueueInfo, Status
 from perdure.model.run import AnswerState, ApprovalState, LiveType, RunStatus, Wait, WaitType
-from perdure.model.worker import WorkerInfo, WorkerState
+from perdure.model.worker import WorkerState
 from perdure.operations.insight.explain import (
     FINDINGS_MAX,
     START_WORKER,
@@ -21,6 +21,7 @@ from perdure.operations.insight.explain import (
     Surroundings,
     explain_run,
 )
+from perdure.testing.contract.builders import worker_info
 from tests.rules.graphs import chain, child, delay, graph, signal, task
 from tests.rules.played import Played
 
@@ -61,19 +62,8 @@ def job(key: str = "charge", status: Status = Status.WAITING, **fields: Any) -> 
 
 
 def worker(*flows: str, seen_at: datetime = NOW, **fields: Any) -> WorkerState:
-    known: dict[str, Any] = {
-        "id": WorkerId("w1"),
-        "namespace": "default",
-        "host": "here",
-        "pid": 1,
-        "queues": ("default",),
-        "tasks": (),
-        "tags": None,
-        "concurrency": 1,
-        "lease": timedelta(seconds=30),
-        "flows": flows,
-    }
-    info = WorkerInfo(**(known | fields))
+    known: dict[str, Any] = {"namespace": "default", "queues": ("default",), "tasks": ()}
+    info = worker_info(id=WorkerId("w1"), flows=flows, **(known | fields))
     return WorkerState(info=info, started_at=NOW - MINUTE, seen_at=seen_at, running=())
 
 
@@ -121,11 +111,11 @@ class TestJobs:
         running = job(
             status=Status.ACTIVE, attempt=2, worker=WorkerId("w1"), started_at=NOW - MINUTE
         )
-        told = explain(Played(GRAPH), jobs=(running,))
+        explained = explain(Played(GRAPH), jobs=(running,))
 
-        assert told.status is RunStatus.RUNNING
-        assert counts(told) == {"running": 1}
-        assert only(told) == Finding(
+        assert explained.status is RunStatus.RUNNING
+        assert counts(explained) == {"running": 1}
+        assert only(explained) == Finding(
             code="explain.running",
             about="charge",
             severity=Severity.OK,
@@ -133,18 +123,18 @@ class TestJobs:
         )
 
     def test_waiting_for_room(self):
-        told = explain(Played(GRAPH), jobs=(job(),), workers=(worker(GRAPH.text),))
-        assert counts(told) == {"queued": 1}
-        assert only(told).code == "explain.queued"
+        explained = explain(Played(GRAPH), jobs=(job(),), workers=(worker(GRAPH.text),))
+        assert counts(explained) == {"queued": 1}
+        assert only(explained).code == "explain.queued"
         seen = {"seen": timedelta(0), "seen_at": {"w1": NOW}}
-        assert known(only(told)) == {**READY, "workers": 1, **seen}
+        assert known(only(explained)) == {**READY, "workers": 1, **seen}
 
     def test_waiting_for_another_attempt(self):
         again = job(status=Status.SCHEDULED, attempt=1, ready_at=NOW + MINUTE)
         failure = Failure(type="OSError", message="no route")
         failed = FailedAttempt(attempt=1, worker=None, at=NOW - MINUTE, failure=failure)
         around = {"jobs": (again,), "failures": {again.id: failed}}
-        told = only(explain(Played(GRAPH), workers=(worker(GRAPH.text),), **around))
+        explained = only(explain(Played(GRAPH), workers=(worker(GRAPH.text),), **around))
         alone = only(explain(Played(GRAPH), **around))
 
         retry = {
@@ -155,58 +145,62 @@ class TestJobs:
             "error": "OSError",
             "reason": "no route",
         }
-        assert (told.code, told.severity, told.actions) == ("explain.retry", Severity.OK, ())
-        assert told.args == retry
+        assert (explained.code, explained.severity, explained.actions) == (
+            "explain.retry",
+            Severity.OK,
+            (),
+        )
+        assert explained.args == retry
         assert alone.args == {**retry, "unserved": GRAPH.text}
         assert (alone.severity, alone.actions) == (Severity.WARNING, (START_WORKER,))
         assert only(explain(Played(GRAPH), workers=(worker("other@1"),), **around)) == alone
 
     def test_the_queue_is_paused(self):
         pause = QueueInfo(namespace="default", queue="default", paused_at=NOW, paused_by="ann")
-        told = explain(Played(GRAPH), jobs=(job(),), paused_queues=(pause,))
+        explained = explain(Played(GRAPH), jobs=(job(),), paused_queues=(pause,))
 
-        assert only(told) == Finding(
+        assert only(explained) == Finding(
             code="explain.queue_paused",
             about="charge",
             args={"queue": "default", "by": "ann", "since": NOW},
             actions=(Action("queues.resume", {"name": "default"}),),
         )
-        assert told.headline == told.findings
+        assert explained.headline == explained.findings
 
     def test_no_worker_is_live(self):
         dead = worker(GRAPH.text, seen_at=NOW - MINUTE)
-        told = explain(Played(GRAPH), jobs=(job(),), workers=(dead,))
+        explained = explain(Played(GRAPH), jobs=(job(),), workers=(dead,))
 
-        assert only(told) == Finding(
+        assert only(explained) == Finding(
             code="explain.no_worker",
             about="charge",
             args={**READY, "flow": GRAPH.text},
             actions=(START_WORKER,),
         )
-        assert told.headline == told.findings
+        assert explained.headline == explained.findings
 
     def test_no_live_worker_has_the_version_and_the_nearest_is_named(self):
         workers = worker("orders@old", "orders@new"), worker("orders@new"), worker("other@1")
-        told = explain(Played(GRAPH), jobs=(job(),), workers=workers)
+        explained = explain(Played(GRAPH), jobs=(job(),), workers=workers)
 
-        assert only(told) == Finding(
+        assert only(explained) == Finding(
             code="explain.no_version",
             about="charge",
             args={**READY, "flow": GRAPH.text, "nearest": "orders@new"},
             actions=(START_WORKER, Action("runs.migrate", {"id": "run"}, ("to",))),
         )
-        assert told.headline == told.findings
+        assert explained.headline == explained.findings
 
     def test_no_live_worker_has_any_version(self):
-        told = explain(Played(GRAPH), jobs=(job(),), workers=(worker("other@1"),))
-        assert only(told).code == "explain.no_version"
-        assert only(told).args["nearest"] is None
-        assert only(told).actions == (START_WORKER,)
+        explained = explain(Played(GRAPH), jobs=(job(),), workers=(worker("other@1"),))
+        assert only(explained).code == "explain.no_version"
+        assert only(explained).args["nearest"] is None
+        assert only(explained).actions == (START_WORKER,)
 
     def test_no_live_worker_serves_the_queue(self):
         workers = worker(GRAPH.text), worker("other@1", queues=("mail",))
-        told = explain(Played(GRAPH), jobs=(job(queue="mail"),), workers=workers)
-        assert only(told) == Finding(
+        explained = explain(Played(GRAPH), jobs=(job(queue="mail"),), workers=workers)
+        assert only(explained) == Finding(
             code="explain.no_queue",
             about="charge",
             args={**READY, "queue": "mail", "flow": GRAPH.text},
@@ -215,37 +209,40 @@ class TestJobs:
 
     def test_no_live_worker_has_the_tags(self):
         workers = (worker(GRAPH.text, tags=("cpu",)),)
-        told = explain(Played(GRAPH), jobs=(job(tags=("gpu",)),), workers=workers)
-        assert (only(told).code, only(told).args["tags"]) == ("explain.no_tags", ("gpu",))
+        explained = explain(Played(GRAPH), jobs=(job(tags=("gpu",)),), workers=workers)
+        assert (only(explained).code, only(explained).args["tags"]) == ("explain.no_tags", ("gpu",))
         start = Action("worker.run", {"queues": ("default",), "tags": ("gpu",)}, ("module",))
-        assert only(told).actions == (start,)
+        assert only(explained).actions == (start,)
         able = explain(Played(GRAPH), jobs=(job(tags=("gpu",)),), workers=(worker(GRAPH.text),))
         assert only(able).code == "explain.queued"
 
     def test_of_several_what_holds_back_is_counted(self):
         run = Played(graph(task("a"), task("b")))
         jobs = job("a", Status.ACTIVE), job("b", queue="mail")
-        told = explain(run, jobs=jobs, workers=(worker(run.graph.text),))
-        assert counts(told) == {"running": 1, "held_back": 1}
+        explained = explain(run, jobs=jobs, workers=(worker(run.graph.text),))
+        assert counts(explained) == {"running": 1, "held_back": 1}
 
     def test_no_more_than_can_be_read(self):
         jobs = tuple(job(f"n{number}") for number in range(FINDINGS_MAX + 5))
-        told = explain(Played(GRAPH), jobs=jobs, workers=(worker(GRAPH.text),))
-        assert counts(told) == {"queued": FINDINGS_MAX + 5}
-        assert len(told.findings) == FINDINGS_MAX + 1
-        assert (told.findings[-1].code, told.findings[-1].args) == ("explain.more", {"count": 5})
+        explained = explain(Played(GRAPH), jobs=jobs, workers=(worker(GRAPH.text),))
+        assert counts(explained) == {"queued": FINDINGS_MAX + 5}
+        assert len(explained.findings) == FINDINGS_MAX + 1
+        assert (explained.findings[-1].code, explained.findings[-1].args) == (
+            "explain.more",
+            {"count": 5},
+        )
 
 
 class TestWaits:
     def test_a_signal(self):
         run = Played(chain(signal("s")))
-        told = explain(run, waits=(wait("s", WaitType.SIGNAL, "go", NOW + MINUTE),))
+        explained = explain(run, waits=(wait("s", WaitType.SIGNAL, "go", NOW + MINUTE),))
 
-        assert (told.status, counts(told)) == (RunStatus.WAITING, {"signals": 1})
-        assert (only(told).code, only(told).about) == ("explain.signal", "s")
+        assert (explained.status, counts(explained)) == (RunStatus.WAITING, {"signals": 1})
+        assert (only(explained).code, only(explained).about) == ("explain.signal", "s")
         since = {"signal": "go", "since": NOW - MINUTE}
-        assert known(only(told)) == {**since, "until": NOW + MINUTE}
-        assert only(told).actions == (
+        assert known(only(explained)) == {**since, "until": NOW + MINUTE}
+        assert only(explained).actions == (
             Action("runs.signal", {"id": "run", "name": "go"}, ("payload",)),
         )
         forever = explain(run, waits=(wait("s", WaitType.SIGNAL, "go"),))
@@ -254,25 +251,27 @@ class TestWaits:
     def test_a_signal_with_a_filter(self):
         where = {"property": "sum", "op": "gt", "value": 5}
         waits = (wait("charge", WaitType.SIGNAL, "paid"),)
-        told = explain(Played(GRAPH), waits=waits, details={"charge": {"where": where}})
-        assert only(told).args["where"] == where
+        explained = explain(Played(GRAPH), waits=waits, details={"charge": {"where": where}})
+        assert only(explained).args["where"] == where
 
     def test_an_approval(self):
         open_one = wait(
             "charge", WaitType.APPROVAL, "Pay 5?", NOW + MINUTE, deciders=("role:finance", "ann")
         )
-        told = explain(Played(GRAPH), waits=(open_one,), details={"charge": {"answers": ["pay"]}})
+        explained = explain(
+            Played(GRAPH), waits=(open_one,), details={"charge": {"answers": ["pay"]}}
+        )
 
-        assert counts(told) == {"approvals": 1}
-        assert (only(told).code, only(told).about) == ("explain.approval", "charge")
-        assert known(only(told)) == {
+        assert counts(explained) == {"approvals": 1}
+        assert (only(explained).code, only(explained).about) == ("explain.approval", "charge")
+        assert known(only(explained)) == {
             "title": "Pay 5?",
             "deciders": ("role:finance", "ann"),
             "since": NOW - MINUTE,
             "until": NOW + MINUTE,
         }
         decide = {"id": "run:charge", "decision": "pay", "roles": ("finance",)}
-        assert only(told).actions == (Action("approvals.decide", decide, ("by",)),)
+        assert only(explained).actions == (Action("approvals.decide", decide, ("by",)),)
 
     def test_an_approval_that_some_have_answered(self):
         run = Played(GRAPH)
@@ -283,41 +282,41 @@ class TestWaits:
             waits=(wait("charge", WaitType.APPROVAL, "Pay?"),), details={"charge": {}}
         )
 
-        told = explain_run(run.id, state, around, NOW)
+        explained = explain_run(run.id, state, around, NOW)
 
-        assert only(told).args["deciders"] == ()
-        assert only(told).args["answers"] == {"ann": "approve"}
+        assert only(explained).args["deciders"] == ()
+        assert only(explained).args["answers"] == {"ann": "approve"}
         decide = {"id": "run:charge", "decision": "approve"}
-        assert only(told).actions == (Action("approvals.decide", decide, ("by",)),)
+        assert only(explained).actions == (Action("approvals.decide", decide, ("by",)),)
 
     def test_an_approval_whose_choices_cannot_be_read_leaves_the_decision_open(self):
-        told = explain(Played(GRAPH), waits=(wait("charge", WaitType.APPROVAL, "Pay?"),))
+        explained = explain(Played(GRAPH), waits=(wait("charge", WaitType.APPROVAL, "Pay?"),))
         decide = Action("approvals.decide", {"id": "run:charge"}, ("decision", "by"))
-        assert only(told).actions == (decide,)
+        assert only(explained).actions == (decide,)
 
     def test_a_report(self):
         waits = (
             wait("charge", WaitType.EXTERNAL, "agent", NOW + MINUTE),
             wait("poll:charge", WaitType.TIMER, due_at=NOW + 2 * MINUTE),
         )
-        told = explain(Played(GRAPH), waits=waits)
+        explained = explain(Played(GRAPH), waits=waits)
 
-        assert counts(told) == {"reports": 1}
-        assert (only(told).code, only(told).about) == ("explain.report", "charge")
-        assert known(only(told)) == {
+        assert counts(explained) == {"reports": 1}
+        assert (only(explained).code, only(explained).about) == ("explain.report", "charge")
+        assert known(only(explained)) == {
             "step": "agent",
             "since": NOW - MINUTE,
             "until": NOW + MINUTE,
             "poll_at": NOW + 2 * MINUTE,
         }
-        assert only(told).actions == (REPORT,)
+        assert only(explained).actions == (REPORT,)
 
     def test_external_work_is_polled(self):
         timer = wait("poll:charge", WaitType.TIMER, due_at=NOW + MINUTE)
-        told = explain(Played(GRAPH), waits=(timer,))
+        explained = explain(Played(GRAPH), waits=(timer,))
 
-        assert counts(told) == {"reports": 1}
-        assert only(told) == Finding(
+        assert counts(explained) == {"reports": 1}
+        assert only(explained) == Finding(
             code="explain.polling",
             about="poll:charge",
             severity=Severity.OK,
@@ -327,21 +326,21 @@ class TestWaits:
 
     def test_people_are_reminded(self):
         timer = wait("remind:charge", WaitType.TIMER, due_at=NOW + MINUTE)
-        told = explain(Played(GRAPH), waits=(timer,))
-        assert counts(told) == {"approvals": 1}
-        assert only(told).code == "explain.reminding"
-        assert only(told).args == {"node": "charge", "at": NOW + MINUTE}
-        assert only(told).actions == (Action("approvals.get", {"id": "run:charge"}),)
+        explained = explain(Played(GRAPH), waits=(timer,))
+        assert counts(explained) == {"approvals": 1}
+        assert only(explained).code == "explain.reminding"
+        assert only(explained).args == {"node": "charge", "at": NOW + MINUTE}
+        assert only(explained).actions == (Action("approvals.get", {"id": "run:charge"}),)
 
     def test_what_stands_beside_a_node_as_its_state_says(self):
         """The rows around it may be gone by the time they are read."""
         run = Played(GRAPH)
         live = dict.fromkeys(("poll:charge#2", "notify:ship#1"), LiveType.JOB)
         state = replace(run.state, live=run.state.live.update(live))
-        told = explain_run(run.id, state, Surroundings(), NOW)
+        explained = explain_run(run.id, state, Surroundings(), NOW)
 
-        assert counts(told) == {"approvals": 1, "reports": 1}
-        assert [(each.about, each.code, known(each)) for each in told.findings] == [
+        assert counts(explained) == {"approvals": 1, "reports": 1}
+        assert [(each.about, each.code, known(each)) for each in explained.findings] == [
             ("notify:ship#1", "explain.notifying", {"node": "ship"}),
             ("poll:charge#2", "explain.polling", {"node": "charge#2"}),
         ]
@@ -351,10 +350,10 @@ class TestWaits:
         polling = job("poll:charge", task="charge", **fields)
         notifying = job("notify:ship", task="mail", **fields)
         waits = (wait("charge", WaitType.EXTERNAL),)
-        told = explain(Played(GRAPH), jobs=(polling, notifying), waits=waits)
+        explained = explain(Played(GRAPH), jobs=(polling, notifying), waits=waits)
 
-        assert counts(told) == {"running": 2, "reports": 1}
-        assert [(each.args["task"], each.args["purpose"]) for each in told.findings[:2]] == [
+        assert counts(explained) == {"running": 2, "reports": 1}
+        assert [(each.args["task"], each.args["purpose"]) for each in explained.findings[:2]] == [
             ("charge", "poll"),
             ("mail", "notify"),
         ]
@@ -374,15 +373,15 @@ class TestWaits:
     def test_a_child(self):
         run = Played(chain(child("c")))
         waits = (wait("c", WaitType.CHILD, "run/c"),)
-        told = explain(run, waits=waits, children={RunId("run/c"): RunStatus.PAUSED})
+        explained = explain(run, waits=waits, children={RunId("run/c"): RunStatus.PAUSED})
 
-        assert only(told).code == "explain.child"
-        assert known(only(told)) == {
+        assert only(explained).code == "explain.child"
+        assert known(only(explained)) == {
             "child": "run/c",
             "status": RunStatus.PAUSED,
             "since": NOW - MINUTE,
         }
-        assert only(told).actions == (Action("runs.explain", {"id": "run/c"}),)
+        assert only(explained).actions == (Action("runs.explain", {"id": "run/c"}),)
         assert only(explain(run, waits=waits)).code == "explain.child_not_found"
 
 
@@ -393,20 +392,20 @@ class TestTheRun:
     def test_paused(self):
         run = Played(GRAPH)
         run.pause(reason="maintenance", by="ops")
-        told = explain(run, jobs=(job(status=Status.PAUSED),))
-        assert told.headline == told.findings
-        assert only(told).code == "explain.paused"
-        assert known(only(told)) == {"run": "run", "by": "ops", "reason": "maintenance"}
-        assert only(told).actions == (Action("runs.resume", {"id": "run"}),)
+        explained = explain(run, jobs=(job(status=Status.PAUSED),))
+        assert explained.headline == explained.findings
+        assert only(explained).code == "explain.paused"
+        assert known(only(explained)) == {"run": "run", "by": "ops", "reason": "maintenance"}
+        assert only(explained).actions == (Action("runs.resume", {"id": "run"}),)
         assert only(explain(run, paused_at=NOW)).args["since"] == NOW
 
     def test_failed(self):
         run = Played(GRAPH)
         run.fail("charge", "no money")
-        told = explain(run)
+        explained = explain(run)
 
-        assert told.headline == told.findings
-        assert only(told) == Finding(
+        assert explained.headline == explained.findings
+        assert only(explained) == Finding(
             code="explain.node_failed",
             about="charge",
             args={"node": "charge", "error": "OSError", "reason": "no money"},
@@ -416,17 +415,20 @@ class TestTheRun:
     def test_failed_and_not_yet_ended(self):
         run = Played(graph(task("a"), task("b"), on_failure="finish"))
         run.fail("a")
-        told = explain(run, jobs=(job("b", Status.ACTIVE),))
-        assert counts(told) == {"running": 1}
-        assert (told.findings[0].code, told.findings[0].actions) == ("explain.failing", ())
+        explained = explain(run, jobs=(job("b", Status.ACTIVE),))
+        assert counts(explained) == {"running": 1}
+        assert (explained.findings[0].code, explained.findings[0].actions) == (
+            "explain.failing",
+            (),
+        )
 
     def test_cancelled(self):
         run = Played(GRAPH)
         run.cancel(reason="out of stock")
-        told = explain(run)
+        explained = explain(run)
 
-        assert told.headline == told.findings
-        assert only(told) == Finding(
+        assert explained.headline == explained.findings
+        assert only(explained) == Finding(
             code="explain.cancelled",
             args={"run": "run", "by": "ops", "reason": "out of stock"},
             actions=(Action("runs.retry", {"id": "run"}),),
@@ -436,11 +438,11 @@ class TestTheRun:
         run = Played(chain(task("a", undo=True), task("b")))
         run.finish("a")
         run.cancel(compensates=True, reason="out of stock")
-        told = explain(run)
+        explained = explain(run)
 
-        assert told.headline == told.findings
-        assert only(told).code == "explain.compensating"
-        assert only(told).args == {
+        assert explained.headline == explained.findings
+        assert only(explained).code == "explain.compensating"
+        assert only(explained).args == {
             "run": "run",
             "status": RunStatus.CANCELLED,
             "by": "ops",
@@ -456,21 +458,24 @@ class TestTheRun:
         run.finish("a")
         run.fail("b")
         run.pause(by="ops")
-        told = explain(run)
+        explained = explain(run)
 
-        assert [each.code for each in told.findings] == ["explain.paused", "explain.compensating"]
-        assert known(told.findings[0]) == {"run": "run"}
-        assert told.findings[1].args["node"] == "b"
-        assert told.headline == told.findings[:1]
+        assert [each.code for each in explained.findings] == [
+            "explain.paused",
+            "explain.compensating",
+        ]
+        assert known(explained.findings[0]) == {"run": "run"}
+        assert explained.findings[1].args["node"] == "b"
+        assert explained.headline == explained.findings[:1]
 
     def test_completed(self):
         run = Played(chain(task("a")))
         run.finish("a")
-        told = explain(run)
-        [headline] = told.headline
+        explained = explain(run)
+        [headline] = explained.headline
         assert headline.code == "explain.run_status"
         assert headline.args == {"run": "run", "status": RunStatus.COMPLETED}
-        assert told.findings == ()
+        assert explained.findings == ()
 
     def test_between_two_looks(self):
         assert [each.code for each in explain(Played(GRAPH)).headline] == ["explain.progressing"]

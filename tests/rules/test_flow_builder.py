@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
-from perdure import Flow, Retry, task
+import pytest
+
+from perdure import Flow, Retry, run_flow, task
+from perdure.flows.built import BuiltFlow
 from perdure.model.graph import (
     Call,
     DelayNode,
     FlowNode,
     FlowRef,
+    Input,
     LoopNode,
     MapNode,
     Node,
@@ -18,13 +24,18 @@ from perdure.model.graph import (
     SignalNode,
 )
 from perdure.model.retry import decode_policy
+from perdure.tasks.node_type import NodeConfig, NodeType
 from tests.rules.flow_samples import (
     charge,
+    codes,
     decide,
     edges,
+    faults,
     fetch,
     ids,
     links,
+    node_at,
+    only_fault,
     pack,
     refuse,
     score,
@@ -34,8 +45,7 @@ from tests.rules.flow_samples import (
     tick,
 )
 from tests.support.older_names import older_names
-
-# The builder: what each call adds to the graph.
+from tests.support.refusal import refused
 
 
 class TestThen:
@@ -187,8 +197,7 @@ class TestRoute:
             .build()
         )
 
-        node = flow.graph.nodes["route"]
-        assert isinstance(node, RouteNode)
+        node = node_at(flow, "route", RouteNode)
         assert node.ports == ("pay", "reject", "default")
         assert node.call.task == "orders.route"
         assert links(flow) == edges(
@@ -207,14 +216,14 @@ class TestRoute:
 
     def test_takes_a_key_of_the_input(self):
         flow = Flow("orders").route("kind", {"pay": charge}).build()
-        node = flow.graph.nodes["route"]
-        assert isinstance(node, RouteNode)
+        node = node_at(flow, "route", RouteNode)
         assert flow.tasks[node.call.task]({"kind": "pay"}) == "pay"
+        with refused("node.no_key", key="kind"):
+            flow.tasks[node.call.task]({"sort": "pay"})
 
     def test_takes_a_task_for_its_key(self):
         flow = Flow("orders").route(score, {"pay": charge}, retries=3).build()
-        node = flow.graph.nodes["route"]
-        assert isinstance(node, RouteNode)
+        node = node_at(flow, "route", RouteNode)
         assert (node.call.task, node.call.queue) == ("score", "slow")
         assert node.call.policy is not None
 
@@ -222,8 +231,7 @@ class TestRoute:
         flow = (
             Flow("orders").route("kind", {True: charge, False: refuse, 7: None}, name="r").build()
         )
-        node = flow.graph.nodes["r"]
-        assert isinstance(node, RouteNode)
+        node = node_at(flow, "r", RouteNode)
         assert node.ports == ("7", "false", "true")
 
     def test_numbers_the_unnamed(self):
@@ -247,23 +255,20 @@ class TestRoute:
 class TestOtherKinds:
     def test_maps(self):
         flow = Flow("orders").map(pack, over="lines", concurrency=20, undo=take_back).build()
-        node = flow.graph.nodes["pack"]
-        assert isinstance(node, MapNode)
+        node = node_at(flow, "pack", MapNode)
         assert (node.over, node.concurrency) == ("lines", 20)
         assert isinstance(node.body, Call)
         assert node.undo is not None
 
     def test_maps_a_child_flow(self):
         flow = Flow("orders").map(shipping, name="parcels").build()
-        node = flow.graph.nodes["parcels"]
-        assert isinstance(node, MapNode)
+        node = node_at(flow, "parcels", MapNode)
         assert node.body == FlowRef(name="shipping", version=shipping.version)
         assert flow.flows == {shipping.graph.text: shipping}
 
     def test_loops_until_a_function_says_so(self):
         flow = Flow("orders").loop(score, until=lambda n: n["left"], max_iterations=7).build()
-        node = flow.graph.nodes["score"]
-        assert isinstance(node, LoopNode)
+        node = node_at(flow, "score", LoopNode)
         assert (node.iterations_max, node.on_max) == (7, "fail")
         assert node.check.task == "orders.score.until"
         check = flow.tasks["orders.score.until"]
@@ -272,8 +277,7 @@ class TestOtherKinds:
 
     def test_loops_until_a_key_is_true(self):
         flow = Flow("orders").loop(score, until="done").build()
-        node = flow.graph.nodes["score"]
-        assert isinstance(node, LoopNode)
+        node = node_at(flow, "score", LoopNode)
         assert flow.tasks[node.check.task]({"done": 1}) is True
 
     async def test_loops_until_an_async_function_says_so(self):
@@ -287,8 +291,7 @@ class TestOtherKinds:
 
     def test_loops_until_a_task_says_so(self):
         flow = Flow("orders").loop(fetch, until=score).build()
-        node = flow.graph.nodes["fetch"]
-        assert isinstance(node, LoopNode)
+        node = node_at(flow, "fetch", LoopNode)
         assert node.check == Call(task="score", queue="slow", priority=1, tags=("gpu",))
 
     def test_delays(self):
@@ -319,8 +322,7 @@ class TestOtherKinds:
 
     def test_runs_child_flows(self):
         flow = Flow("orders").flow(shipping, name="send", on_error="continue", undo=take_back)
-        node = flow.build().graph.nodes["send"]
-        assert isinstance(node, FlowNode)
+        node = node_at(flow.build(), "send", FlowNode)
         assert (node.body, node.on_error) == (shipping.graph.ref, "continue")
 
     def test_knows_the_flows_of_flows(self):
@@ -428,8 +430,7 @@ class TestPlainFunctions:
             .build()
         )
 
-        route = flow.graph.nodes["route"]
-        assert isinstance(route, RouteNode)
+        route = node_at(flow, "route", RouteNode)
         assert (route.call.queue, route.call.priority) == ("slow", 1)
         assert (task_at(flow, "f").call.queue, task_at(flow, "f").call.priority) == ("slow", 1)
 
@@ -440,8 +441,7 @@ class TestPlainFunctions:
 
     def test_that_check_and_undo_run_where_their_node_does(self):
         flow = Flow("orders").then(fetch).loop(score, until="done", undo=lambda o: None).build()
-        loop = flow.graph.nodes["score"]
-        assert isinstance(loop, LoopNode)
+        loop = node_at(flow, "score", LoopNode)
         assert loop.undo is not None
         assert (loop.check.queue, loop.check.priority) == ("slow", 1)
         assert (loop.undo.queue, loop.undo.priority) == ("slow", 1)
@@ -472,6 +472,14 @@ class TestOtherCalls:
         assert ids(second) == ["fetch", "score"]
 
 
+def drawn(name: str, **names: str) -> str:
+    """A picture in this folder."""
+    text = (Path(__file__).parent / f"{name}.mmd").read_text("utf-8")
+    for each, value in names.items():
+        text = text.replace(f"{{{each}}}", value)
+    return text
+
+
 class TestMermaid:
     """The picture of a flow as text."""
 
@@ -491,29 +499,7 @@ class TestMermaid:
             .build()
         )
 
-        assert flow.mermaid() == (
-            "flowchart TD\n"
-            '    n1["fetch"]\n'
-            '    n2["charge"]\n'
-            '    n3[/"pack<br/>for each of lines, 2 at once"/]\n'
-            '    n4["decide<br/>calls fetch"]\n'
-            '    n5{"route"}\n'
-            '    n6("delay<br/>for 1h30m")\n'
-            '    n7(["poll<br/>calls charge<br/>again until done, at most 3 times"])\n'
-            '    n8{{"approval<br/>signal approval, within 3d"}}\n'
-            f'    n9[["child<br/>flow {child.graph.text}"]]\n'
-            '    n10["remind<br/>calls charge"]\n'
-            "    n1 --> n2\n"
-            "    n1 --> n3\n"
-            '    n2 -->|"as a"| n4\n'
-            '    n3 -->|"as b"| n4\n'
-            "    n4 --> n5\n"
-            '    n5 -->|"pay"| n6\n'
-            "    n6 --> n7\n"
-            "    n7 --> n8\n"
-            "    n8 --> n9\n"
-            '    n8 -.->|"late"| n10\n'
-        )
+        assert flow.mermaid() == drawn("every_type", child=child.graph.text)
 
     def test_shows_who_decides_and_what_a_node_is(self):
         flow = (
@@ -531,28 +517,7 @@ class TestMermaid:
             .build()
         )
 
-        assert flow.mermaid() == (
-            "flowchart TD\n"
-            '    n1["begin<br/>type note"]\n'
-            '    n2["note"]\n'
-            '    n3[/"approve<br/>Pay?<br/>decided by anyone"\\]\n'
-            '    n4[/"b<br/>Really?<br/>decided by lead, within 3d"\\]\n'
-            '    n5[/"c<br/>Sure?<br/>decided by one of lead, cfo"\\]\n'
-            '    n6["charge"]\n'
-            '    n7[/"d<br/>All?<br/>decided by all of lead, cfo"\\]\n'
-            '    n8[/"e<br/>Two?<br/>decided by 2 of board"\\]\n'
-            '    n9("delay<br/>until {{ value.due_at }}")\n'
-            '    n10["pack"]\n'
-            "    n1 --> n2\n"
-            "    n2 --> n3\n"
-            "    n3 --> n4\n"
-            "    n4 --> n5\n"
-            '    n4 -.->|"refused"| n10\n'
-            '    n5 -->|"later"| n6\n'
-            "    n5 --> n7\n"
-            "    n7 --> n8\n"
-            "    n8 --> n9\n"
-        )
+        assert flow.mermaid() == drawn("who_decides")
 
     def test_takes_no_text_for_markup(self):
         keys = {'a"]|<b>\n#1;': fetch}
@@ -564,3 +529,243 @@ class TestMermaid:
     def test_does_not_trip_over_words_of_mermaid(self):
         ended = task(name="end")(lambda order: order)
         assert 'n1["end"]' in Flow("f").then(ended).build().mermaid()
+
+
+@task
+def collect(parts: dict[str, Any]) -> dict[str, Any]:
+    return parts
+
+
+@task
+def double(number: int) -> int:
+    return number * 2
+
+
+@task
+def square(number: int) -> int:
+    return number * number
+
+
+class TestResult:
+    """Built flows run in process; ``tests/flows`` has one of each construct."""
+
+    def test_a_graph_of_named_predecessors(self):
+        flow = (
+            Flow("f")
+            .node("e", collect, after={"left": "b", "right": "d"})
+            .node("d", collect, after=["b", "c"])
+            .node("c", square, after="a")
+            .node("b", double, after="a")
+            .node("a", lambda number: number + 1)
+            .build()
+        )
+        assert run_flow(flow, 2) == {"left": 6, "right": {"b": 6, "c": 9}}
+
+    def test_a_skipped_branch_is_left_out_of_what_a_join_gets(self):
+        flow = (
+            Flow("f")
+            .route(lambda number: number % 2 == 0, {True: None, False: None})
+            .node("x", double, after="route:true")
+            .node("y", square, after="route:false")
+            .node("z", collect, after=["x", "y"])
+            .build()
+        )
+        assert run_flow(flow, 3) == {"y": 9}
+
+    def test_a_task_without_parameters_is_called_with_nothing(self):
+        flow = Flow("f").then(lambda: 7, name="seven").then(double).build()
+        assert run_flow(flow, {"ignored": True}) == 14
+
+
+# Node types in the builder, and decisions that are told as data.
+
+
+IS_LARGE: Any = {"conditions": {"property": "total", "op": "gt", "value": 100}}
+
+
+class Translate(NodeType):
+    """Says it in other words."""
+
+    name = "translate"
+    ports = ("unsure",)
+
+    class Config(NodeConfig):
+        text: str
+        to: str = "en"
+
+    def execute(self, config: Any, ctx: Any) -> Any: ...
+
+    def ports_of(self, config: Mapping[str, Any]) -> tuple[str, ...]:
+        return (*self.ports, f"in_{config.get('to', 'en')}")
+
+
+class Nameless(NodeType):
+    def execute(self, config: Any, ctx: Any) -> Any: ...
+
+
+class TestKinds:
+    @pytest.mark.parametrize("found_type", [Translate, Translate()])
+    def test_may_be_yours(self, found_type):
+        flow = (
+            Flow("o").use(found_type, {"text": "{{ text }}"}, inputs={"text": "input.text"}).build()
+        )
+
+        node = task_at(flow, "translate")
+        assert node.type == "translate"
+        assert node.config == {"text": "{{ text }}"}
+        assert node.inputs == (Input(name="text", path=("text",)),)
+        assert node.ports == ("unsure", "in_en")
+        assert node.call.task == "o.translate"
+        assert list(flow.tasks) == ["o.translate"]
+
+    def test_may_be_those_that_come_with_it_by_name(self):
+        flow = (
+            Flow("o")
+            .then(fetch)
+            .use("match", IS_LARGE, inputs={"total": "fetch.output.total"})
+            .then(charge, after="match:true")
+            .then(decide, after="match:false")
+            .build()
+        )
+
+        assert task_at(flow, "match").ports == ("true", "false")
+        assert ("match:true", "charge") in links(flow)
+
+    def test_have_ports_by_their_config_and_more(self):
+        flow = Flow("o").use(Translate, {"text": "a", "to": "de"}, ports=["else"]).build()
+        assert task_at(flow, "translate").ports == ("unsure", "in_de", "else")
+
+    def test_stand_where_requested(self):
+        flow = (
+            Flow("o")
+            .then(score)
+            .use(Translate, {"text": "a"}, name="one", retries=2, timeout="5s", undo=charge)
+            .use(Translate, {"text": "b"}, after="score")
+            .use(Translate, {"text": "c"}, queue="other", priority=2)
+            .build()
+        )
+
+        assert links(flow) == edges("score one, score translate, translate translate-2")
+        assert (task_at(flow, "one").call.queue, task_at(flow, "one").call.priority) == ("slow", 1)
+        assert task_at(flow, "translate-2").call.queue == "other"
+        undo = task_at(flow, "one").undo
+        assert undo is not None
+        assert undo.task == "charge"
+
+    def test_need_no_config_if_there_is_nothing_to_set(self):
+        class Idle(NodeType):
+            name = "idle"
+
+            def execute(self, config: Any, ctx: Any) -> Any: ...
+
+        assert task_at(Flow("o").use(Idle).build(), "idle").config == {}
+
+    @pytest.mark.parametrize(
+        "found_type, config, code",
+        [
+            (Translate, {}, "config.missing_setting"),
+            (Translate, {"txt": "a", "text": "b"}, "config.unknown_setting"),
+            (Translate, {"text": 7}, "config.type"),
+            (Translate, ["text"], "argument.type"),
+            ("match", {"conditions": {"op": "eq"}}, "condition.needs_property"),
+            ("translate", {}, "flow.unknown_node_type"),
+            ("htp", {}, "flow.unknown_node_type"),
+            ("delay", {}, "flow.structural_type"),
+            (Nameless, {}, "node_type.invalid_name"),
+            (7, {}, "node_type.invalid"),
+            (fetch, {}, "node_type.invalid"),
+        ],
+    )
+    def test_are_refused_where_they_cannot_work(self, found_type, config, code):
+        assert codes(Flow("o").use(found_type, config))[0] == code
+
+    def test_report_everything_at_once(self):
+        options: Any = {"ports": ["unsure"], "output_schema": {"type": "x"}, "retrys": 1}
+        flow = Flow("o").use(Translate, {"text": "{{ a }}"}, on_error="bad", **options)
+
+        assert sorted((each.code, each.where[2]) for each in faults(flow)) == [
+            ("argument.unknown", "retrys"),
+            ("flow.duplicate_name", "ports"),
+            ("flow.unused_port", "on_error"),
+            ("form.any_of", "output_schema"),
+            ("template.undeclared_input", "config"),
+        ]
+
+    def test_that_are_added_as_tasks_are_refused(self):
+        body: Any = Translate
+        assert codes(Flow("o").then(body, name="a")) == ["flow.node_type_as_task"]
+
+    def test_count_inputs_that_they_look_at_as_used(self):
+        inputs = {"total": "fetch.output.total", "other": "fetch.output"}
+        unused = only_fault(Flow("o").then(fetch).use("match", IS_LARGE, inputs=inputs))
+        assert (unused.code, unused.where[-1]) == ("flow.unused_input", "other")
+        checked = Flow("o").then(fetch).use("check", {"schema": {"type": "object"}}, inputs=inputs)
+        assert checked.build().name == "o"
+
+    def test_look_at_declared_inputs_only(self):
+        fault = only_fault(Flow("o").use("match", IS_LARGE))
+        assert (fault.code, fault.args["name"]) == ("flow.undeclared_input", "total")
+        assert fault.where == ("nodes", "match", "config")
+
+    def test_may_look_at_the_input_of_the_run(self):
+        conditions = {"property": "input.total", "op": "gt", "value": 1}
+        node = task_at(Flow("o").use("match", {"conditions": conditions}).build(), "match")
+        assert node.inputs == (Input(name="input"),)
+
+
+def route_of(flow: BuiltFlow) -> RouteNode:
+    return node_at(flow, "route", RouteNode)
+
+
+def loop_of(flow: BuiltFlow) -> LoopNode:
+    return node_at(flow, "fetch", LoopNode)
+
+
+class TestDecisionsAsData:
+    def test_routes_keep_their_key(self):
+        assert route_of(Flow("o").route("kind", {"a": charge}).build()).key == "kind"
+        assert route_of(Flow("o").route(lambda order: "a", {"a": charge}).build()).key == ""
+
+    def test_loops_keep_their_key_or_condition(self):
+        condition = {"property": "done", "op": "eq", "value": True}
+        assert loop_of(Flow("o").loop(fetch, until="done").build()).until == "done"
+        assert loop_of(Flow("o").loop(fetch, until=condition).build()).until == condition
+        assert loop_of(Flow("o").loop(fetch, until=[condition]).build()).until == [condition]
+        assert loop_of(Flow("o").loop(fetch, until=lambda order: True).build()).until is None
+
+    def test_a_condition_is_asked_about_the_output(self):
+        condition = {"property": "order.total", "op": "ge", "value": 3}
+        flow = Flow("o").loop(fetch, until=condition).build()
+        is_done = flow.tasks[loop_of(flow).check.task]
+        assert [is_done({"order": {"total": n}}) for n in (2, 3)] == [False, True]
+        assert is_done("text") is False
+
+    def test_functions_of_two_conditions_have_two_names(self):
+        def check_of(value: int) -> str:
+            condition = {"property": "total", "op": "ge", "value": value}
+            return loop_of(Flow("o").loop(fetch, until=condition).build()).check.task
+
+        assert check_of(1) == check_of(1)
+        assert check_of(1) != check_of(2)
+        assert check_of(1).startswith("o.fetch.until:")
+
+    @pytest.mark.parametrize(
+        "until, code, where",
+        [
+            (
+                {"property": "a", "op": "is", "value": 1},
+                "condition.unknown_operator",
+                ("until", "op"),
+            ),
+            ({"property": "a", "op": "eq"}, "condition.needs_value", ("until",)),
+            ({"all": {}}, "condition.not_a_list", ("until", "all")),
+            (
+                {"property": "a", "op": "eq", "value": object()},
+                "payload.not_serializable",
+                ("until",),
+            ),
+        ],
+    )
+    def test_conditions_are_checked(self, until, code, where):
+        fault = only_fault(Flow("o").loop(fetch, until=until))
+        assert (fault.code, fault.where) == (code, ("nodes", "fetch", *where))

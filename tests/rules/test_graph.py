@@ -44,6 +44,7 @@ from perdure.model.graph import (
     TaskNode,
     ports_of,
 )
+from tests.rules.flow_samples import charge, fetch, pack
 
 CALL = Call(task="t", queue="default", priority=3)
 
@@ -342,23 +343,6 @@ print(flow.version, flow.mermaid())
 
 
 @task
-def fetch(order: Any) -> Any:
-    """Fetch an order."""
-
-
-@task
-def charge(order: Any) -> Any: ...
-
-
-@task
-def pack(order: Any) -> Any: ...
-
-
-@task
-def tell(order: Any) -> Any: ...
-
-
-@task
 def takes_all(**fields: Any) -> Any: ...
 
 
@@ -468,40 +452,6 @@ def child_of(task: Any) -> BuiltFlow:
     return Flow("child").then(task, name="x").build()
 
 
-KNOWN: dict[str, Callable[[], Flow]] = {
-    "c544fc299443a6cc": lambda: (
-        Flow("line")
-        .then(fetch)
-        .then(charge, retries=2, timeout="5s", undo=pack, on_error="continue")
-    ),
-    "309035b6e2a43b41": lambda: Flow("fork").then(fetch).fork(a=charge, b=pack).join(tell),
-    "3d285500aa797a17": lambda: (
-        Flow("graph")
-        .node("a", fetch, on_error="bad")
-        .node("b", charge, after="a:bad")
-        .node("c", pack, after={"x": "a"})
-    ),
-    "74ee98b9a504c18c": lambda: Flow("route").route(
-        lambda v: v, {"a": charge, "b": None}, default=pack
-    ),
-    "7316e017facba0ba": lambda: Flow("map").map(fetch, over="lines", concurrency=3),
-    "ca2351c85ed8ead5": lambda: (
-        Flow("loop")
-        .loop(fetch, until=lambda v: v, max_iterations=3, on_max="late")
-        .then(charge, after="fetch:late")
-    ),
-    "4b9fc6e012dc5bd6": lambda: (
-        Flow("wait")
-        .delay("2h")
-        .wait_for_signal("go", timeout="3d", on_timeout="late")
-        .then(charge, after="go:late")
-    ),
-    "0678bd1dcba0e3ae": lambda: Flow("parent", on_failure="finish").flow(
-        Flow("child").then(fetch).build()
-    ),
-}
-
-
 class TestVersion:
     """The version of a flow: the same for the same flow, told in whatever order, in any process."""
 
@@ -541,8 +491,3 @@ class TestVersion:
     def test_comes_back_with_the_stored_definition(self):
         flow = base().build()
         assert Graph.parse(flow.graph.data).version == flow.version
-
-    @pytest.mark.parametrize("version", KNOWN)
-    def test_stays_what_it_was(self, version):
-        """Runs are under way in versions: what nodes learn must not change other versions."""
-        assert KNOWN[version]().build().version == version

@@ -18,7 +18,7 @@ from perdure.model.job import DEFAULT_NAMESPACE, QueueDepth, QueueInfo, Status
 from perdure.model.partition import Partition
 from perdure.model.run import RunStatus
 from perdure.model.schedule import UnreadableSchedule
-from perdure.model.worker import PollResult, WorkerInfo, WorkerState, has_code, has_tags, is_live
+from perdure.model.worker import PollResult, WorkerState, has_code, has_tags, is_live
 from perdure.operations.insight.health import (
     LATENCY_MAX,
     LOG_BYTES_MAX,
@@ -27,6 +27,7 @@ from perdure.operations.insight.health import (
     Vitals,
     judge,
 )
+from perdure.testing.contract.builders import worker_info
 from perdure.worker.poller import OUTAGE_SECONDS, RECONNECT_SECONDS, TakeoverGrace
 from perdure.worker.supervisor import (
     DELAY_MAX,
@@ -43,15 +44,13 @@ from tests.architecture.source_tree import modules
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
 
-INFO = WorkerInfo(
+INFO = worker_info(
     id=WorkerId("w-1"),
     namespace=DEFAULT_NAMESPACE,
     host="oak",
     pid=7,
     queues=("default",),
     tasks=("add",),
-    tags=None,
-    concurrency=10,
     lease=30 * SECOND,
     flows=("orders@v1",),
 )
@@ -352,35 +351,19 @@ class TestWhatSomebodyStopped:
 # Which workers are live, and which have what a job needs.
 
 
-SEEN = datetime(2026, 3, 1, 12, tzinfo=UTC)
-LEASE = timedelta(seconds=30)
 MOMENT = timedelta(microseconds=1)
-
-WORKER_INFO = WorkerInfo(
-    id=WorkerId("w-1"),
-    namespace="default",
-    host="box",
-    pid=1,
-    queues=("default",),
-    tasks=("send",),
-    tags=None,
-    concurrency=4,
-    lease=LEASE,
-    flows=("orders@v1",),
-)
-
-WORKER = WorkerState(info=WORKER_INFO, started_at=SEEN, seen_at=SEEN, running=())
+WORKER = WorkerState(info=INFO, started_at=NOW, seen_at=NOW, running=())
 
 
 class TestIsLive:
     def test_until_its_lease_is_over(self):
-        assert is_live(WORKER, SEEN + LEASE)
-        assert not is_live(WORKER, SEEN + LEASE + MOMENT)
+        assert is_live(WORKER, NOW + INFO.lease)
+        assert not is_live(WORKER, NOW + INFO.lease + MOMENT)
 
     @pytest.mark.parametrize("leases", [0.5, 4])
     def test_for_part_of_a_lease_or_several(self, leases):
-        assert is_live(WORKER, SEEN + leases * LEASE, leases=leases)
-        assert not is_live(WORKER, SEEN + leases * LEASE + MOMENT, leases=leases)
+        assert is_live(WORKER, NOW + leases * INFO.lease, leases=leases)
+        assert not is_live(WORKER, NOW + leases * INFO.lease + MOMENT, leases=leases)
 
     def test_is_asked_here_alone(self):
         """Stores keep leases and may read them; everybody else asks this rule."""
@@ -400,10 +383,10 @@ class TestIsLive:
 
 class TestHasCode:
     def test_of_a_run_the_version_counts_and_of_a_plain_job_the_task(self):
-        assert has_code(WORKER_INFO, task="anything", flow="orders@v1")
-        assert not has_code(WORKER_INFO, task="send", flow="orders@v2")
-        assert has_code(WORKER_INFO, task="send", flow="")
-        assert not has_code(WORKER_INFO, task="orders@v1", flow="")
+        assert has_code(INFO, task="anything", flow="orders@v1")
+        assert not has_code(INFO, task="add", flow="orders@v2")
+        assert has_code(INFO, task="add", flow="")
+        assert not has_code(INFO, task="orders@v1", flow="")
 
 
 class TestHasTags:
@@ -463,13 +446,13 @@ class TestTakeoverGrace:
     """After an outage, leases that ran out say nothing about their holders."""
 
     def test_is_not_needed_while_the_store_answers_promptly(self):
-        grace = TakeoverGrace(LEASE, Watch())
+        grace = TakeoverGrace(INFO.lease, Watch())
         grace.note_delay(OUTAGE_SECONDS)
         assert not grace.seconds_left
 
     def test_lasts_until_every_worker_had_the_time_to_renew(self):
         watch = Watch()
-        grace = TakeoverGrace(LEASE, watch)
+        grace = TakeoverGrace(INFO.lease, watch)
         grace.note_delay(40)
         watch.seconds += RENEWAL_SECONDS + RECONNECT_SECONDS - 0.1
         assert grace.seconds_left
@@ -478,7 +461,7 @@ class TestTakeoverGrace:
 
     def test_lets_jobs_be_taken_over_between_delays_that_never_end(self):
         watch = Watch()
-        grace = TakeoverGrace(LEASE, watch)
+        grace = TakeoverGrace(INFO.lease, watch)
         needed = []
         for _ in range(120):
             grace.note_delay(2)
@@ -488,7 +471,7 @@ class TestTakeoverGrace:
 
     def test_restarts_with_a_later_outage(self):
         watch = Watch()
-        grace = TakeoverGrace(LEASE, watch)
+        grace = TakeoverGrace(INFO.lease, watch)
         grace.note_delay(2)
         watch.seconds += 2 * (RENEWAL_SECONDS + RECONNECT_SECONDS)
         grace.note_delay(2)

@@ -150,7 +150,7 @@ class TestAfterSettling:
         assert now is Status.WAITING
 
     @pytest.mark.parametrize("operation", OUTCOMES)
-    @pytest.mark.parametrize("before", CLAIMED)
+    @pytest.mark.parametrize("before", sorted(CLAIMED))
     def test_leaves_the_end_of_a_node_to_its_run(self, operation, before):
         after = after_settling(before, OUTCOMES[operation], is_due=True, is_node=True)
         assert after is None or after not in FINISHED

@@ -40,25 +40,14 @@ from perdure.testing.contract.builders import new_run
 from tests.support.refusal import refused
 
 
-class TestConcurrency:
-    def test_is_a_number_of_jobs_at_once(self):
-        limit = Concurrency(4, key="smtp", queue="mail")
-        assert (limit.count, limit.key, limit.queue, limit.task) == (4, "smtp", "mail", None)
-
-
-class TestRate:
-    def test_is_a_number_of_starts_in_a_window(self):
-        limit = Rate(100, per="1m", key="openai")
-        assert (limit.count, limit.per, limit.evenly) == (100, timedelta(minutes=1), False)
-
-
-class TestSpacing:
-    def test_is_a_time_between_starts(self):
-        assert Spacing("2s").every == timedelta(seconds=2)
-
-
 class TestDeclared:
     """Limits as users declare them."""
+
+    def test_a_limit_is_what_it_says(self):
+        limit, rate = Concurrency(4, key="smtp", queue="mail"), Rate(100, per="1m", key="openai")
+        assert (limit.count, limit.key, limit.queue, limit.task) == (4, "smtp", "mail", None)
+        assert (rate.count, rate.per, rate.evenly) == (100, MINUTE, False)
+        assert Spacing("2s").every == 2 * SECOND
 
     @pytest.mark.parametrize(
         "declare, code",

@@ -6,6 +6,7 @@ import tracemalloc
 from datetime import timedelta
 
 import pytest
+from msgspec import UNSET
 
 from perdure import Flow
 from perdure.engine.completion import MAP_OUTPUT_MAX_BYTES
@@ -34,9 +35,6 @@ from tests.rules.graphs import (
 )
 from tests.rules.played import Played, failure
 from tests.support.refusal import refused
-
-# What each construct does: how it starts, goes on and ends.
-
 
 JOB, WAIT = LiveType.JOB, LiveType.WAIT
 RUNNING, WAITING = RunStatus.RUNNING, RunStatus.WAITING
@@ -170,7 +168,7 @@ class TestValuesTogether:
         run = self.played(flow, size - 1)
         for _ in range(2):
             assert (run.status, run.state.failed_node) == (FAILED, "c")
-            assert (run.state.failure and run.state.failure.code) == "node.inputs_too_large"
+            assert run.failure.code == "node.inputs_too_large"
             run.retry()
 
     @pytest.mark.parametrize("form", ["joined", "named"])
@@ -195,7 +193,7 @@ class TestValuesTogether:
         run = self.played(ends, 95)
         run.finish("undo:a")
         assert (run.status, run.state.failed_node) == (FAILED, "")
-        assert (run.state.failure and run.state.failure.code) == "run.result_too_large"
+        assert run.failure.code == "run.result_too_large"
 
     def test_nodes_that_start_at_once_are_bounded_together(self):
         """Finding 8: a fork stored a copy of its input for each of its 250 branches."""
@@ -214,7 +212,7 @@ class TestValuesTogether:
         """Finding 8: each of them shows the input."""
         run = Played(graph(approval("a"), approval("b")), large(500), gathered_max_bytes=2_000)
         assert (run.status, run.state.failed_node) == (FAILED, "b")
-        assert (run.state.failure and run.state.failure.code) == "node.starts_too_large"
+        assert run.failure.code == "node.starts_too_large"
 
     def test_what_was_live_starts_again_however_large(self):
         """Finding 8: nodes that did not start at once would fail each retry of their run."""
@@ -235,7 +233,7 @@ class TestValuesTogether:
             _, peak = tracemalloc.get_traced_memory()
         finally:
             tracemalloc.stop()
-        assert (run.state.failure and run.state.failure.code) == "node.inputs_too_large"
+        assert run.failure.code == "node.inputs_too_large"
         assert peak < 16 * 2**20
 
 
@@ -267,14 +265,11 @@ class TestRoutes:
         run.finish("kind", key)
         assert run.live == {"ask": JOB}
 
-    def test_an_unknown_key_without_a_default_fails_naming_key_and_ports(self):
+    def test_an_unknown_key_without_a_default_fails(self):
         run = Played(graph(route("kind", "a", "b"), task("x"), edges="kind.a x"))
         run.finish("kind", "c")
         assert run.status == FAILED
-        assert run.state.failure is not None
-        assert run.state.failure.message == (
-            "route 'kind' has no branch for 'c' and no default; it has 'a', 'b'"
-        )
+        assert run.failure.code == "node.no_branch"
 
     @pytest.mark.parametrize("key, port", [(True, "true"), (False, "false"), (7, "7")])
     def test_booleans_and_numbers_are_keys(self, key, port):
@@ -323,41 +318,20 @@ class TestMaps:
         assert run.inputs == {"m[0]": 1, "m[1]": 2}
 
     @pytest.mark.parametrize(
-        "over, input, code, message",
+        "over, input, code",
         [
-            (None, {"a": 1}, "node.not_a_list", "map 'm': its input must be a list"),
-            (
-                "lines",
-                [1],
-                "node.input_not_an_object",
-                "map 'm': its input must be an object with the key 'lines'",
-            ),
-            (
-                "lines",
-                {"x": 1},
-                "node.no_such_key",
-                "map 'm': its input has no key 'lines'; it has 'x'",
-            ),
-            ("lines", {}, "node.no_such_key", "map 'm': its input has no key 'lines'"),
-            (
-                "lines",
-                {"lines": 3},
-                "node.not_a_list",
-                "map 'm': 'lines' of its input must be a list",
-            ),
+            (None, {"a": 1}, "node.not_a_list"),
+            ("lines", [1], "node.input_not_an_object"),
+            ("lines", {"x": 1}, "node.no_such_key"),
+            ("lines", {}, "node.no_such_key"),
+            ("lines", {"lines": 3}, "node.not_a_list"),
         ],
     )
-    def test_an_input_without_a_list_fails_the_node(self, over, input, code, message):
+    def test_an_input_without_a_list_fails_the_node(self, over, input, code):
         run = Played(chain(task("a"), mapped("m", over=over)))
         run.finish("a", input)
-        assert run.status == FAILED
-        assert run.state.failed_node == "m"
-        assert run.state.failure is not None
-        assert (run.state.failure.code, run.state.failure.message) == (code, message)
-
-    def test_an_input_without_a_list_may_be_continued_from(self):
-        run = Played(chain(mapped("m", on_error="continue"), task("end")), 5)
-        assert run.inputs == {"end": None}
+        assert (run.status, run.state.failed_node) == (FAILED, "m")
+        assert run.failure.code == code
 
     def test_a_window_lets_so_many_run_at_once(self):
         run = Played(chain(mapped("m", concurrency=2)), [10, 11, 12, 13])
@@ -416,7 +390,7 @@ class TestMaps:
         """Finding 8: a list of any length was accepted."""
         run = Played(chain(task("a"), mapped("m", items_max=items_max), task("end")))
         run.finish("a", [1, 2, 3, 4])
-        assert (run.state.failure and run.state.failure.code) == code
+        assert (run.state.failure and run.failure.code) == code
         assert run.state.failed_node == ("m" if code else "")
 
     def test_items_max_has_a_default_that_runs_of_earlier_versions_do_not_have(self):
@@ -577,9 +551,8 @@ class TestLoops:
 
         if on_max == "fail":
             assert run.status == FAILED
-            assert run.state.failure is not None
-            assert run.state.failure.type == "perdure.errors.LoopExhausted"
-            assert run.state.failure.message == "loop 'l' is not done after 2 iterations"
+            assert run.failure.type == "perdure.errors.LoopExhausted"
+            assert run.failure.code == "node.loop_not_done"
         else:
             target = "end" if on_max == "continue" else "more"
             assert run.live == {target: JOB}
@@ -614,11 +587,6 @@ class TestLoops:
 
 
 # What nodes that wait do: for a time, for a signal, for a child.
-
-
-JOB, WAIT = LiveType.JOB, LiveType.WAIT
-RUNNING, WAITING = RunStatus.RUNNING, RunStatus.WAITING
-COMPLETED, FAILED = RunStatus.COMPLETED, RunStatus.FAILED
 
 
 class TestDelays:
@@ -692,8 +660,7 @@ class TestSignals:
         run.signal("go", COSTLY_PAYLOAD)
         run.unpause() if is_resumed else run.finish("a")
         assert run.status == RunStatus.FAILED
-        assert run.state.failure is not None
-        assert "too long" in run.state.failure.message
+        assert run.failure.code == "node.invalid_template"
         assert not run.live
 
     def test_a_condition_that_renders_to_nothing_usable_fails_its_node(self):
@@ -703,8 +670,7 @@ class TestSignals:
         run.signal("go", {"order": 1})
         run.finish("a", "not a list")
         assert run.status == RunStatus.FAILED
-        assert run.state.failure is not None
-        assert run.state.failure.code == "node.invalid_template"
+        assert run.failure.code == "node.invalid_template"
 
     def test_waits_for_a_signal_and_hands_its_payload_on(self):
         run = Played(chain(signal("s"), task("end")))
@@ -800,9 +766,8 @@ class TestSignals:
 
         if on_timeout == "fail":
             assert run.status == FAILED
-            assert run.state.failure is not None
-            assert run.state.failure.type == "perdure.errors.WaitTimedOut"
-            assert run.state.failure.message == "signal 'go' did not arrive within 1000 ms"
+            assert run.failure.type == "perdure.errors.WaitTimedOut"
+            assert run.failure.code == "node.no_signal"
         else:
             target = "end" if on_timeout == "continue" else "chase"
             assert run.decision.close_waits == ["s"]
@@ -842,21 +807,18 @@ class TestChildren:
     def test_a_child_that_ended_badly_is_an_error(self, status, on_error):
         nodes = child("c", on_error=on_error), task("end"), task("mend")
         run = Played(graph(*nodes, edges="c end, c.oops mend"))
-        told = "child run run/c was cancelled"
-        if status is RunStatus.FAILED:
-            told = "child broke"
-            run.child_ended("c", status, failure=failure(told))
-        else:
-            run.child_ended("c", status)
+        broken = failure("child broke") if status is RunStatus.FAILED else None
+        run.child_ended("c", status, failure=broken)
 
         if on_error == "fail":
             assert run.status == FAILED
-            assert run.state.failure is not None
-            assert run.state.failure.message == told
+            assert broken in (run.failure, None)
+            assert run.failure.code == (UNSET if broken else "run.child_cancelled")
         elif on_error == "continue":
             assert run.inputs == {"c": None, "end": None}
         else:
-            assert run.inputs["mend"]["message"] == told
+            type = "OSError" if broken else "perdure.errors.RunCancelled"
+            assert run.inputs["mend"]["type"] == type
 
     def test_news_of_another_run_are_ignored(self):
         run = Played(chain(child("c"), task("end")))

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+from msgspec.structs import replace
 
 from perdure import ExternalFailed, Retry
 from perdure.engine.decide import submit
 from perdure.errors import InvalidInput, RunAlreadyPaused, RunEnded, RunNotPaused, RunNotRetryable
 from perdure.model.event import CompensationStarted, Effects, Origin, RunForked, UndoFailed
 from perdure.model.failure import Failure
+from perdure.model.ids import RUN_START, RUN_TIMEOUT
 from perdure.model.outcome import Failed
 from perdure.model.retry import decode_policy, encode_policy
 from perdure.model.run import LiveType, NodeStatus, RunStatus
+from perdure.model.settings import NO_SETTINGS, RunSettings
 from perdure.model.trigger import CancelRun, PauseRun, ResumeRun, SendSignal
+from perdure.store.admission import starting
 from tests.rules.graphs import (
     CHILD,
     call,
@@ -22,15 +28,11 @@ from tests.rules.graphs import (
     graph,
     loop,
     mapped,
-    route,
     signal,
     task,
 )
 from tests.rules.played import PARENT, Log, Played, failure
 from tests.support.refusal import refused
-
-# What operators ask for: pause, cancel, retry, fork.
-
 
 JOB, WAIT = LiveType.JOB, LiveType.WAIT
 
@@ -63,25 +65,6 @@ class TestPause:
         assert (run.state.reason, run.state.by) == (None, None)
         run.finish("a")
         assert run.live == {"b": JOB}
-
-    def test_nothing_that_comes_in_a_pause_starts_anything(self):
-        nodes = task("a"), delay("d"), child("c"), signal("s", timeout_ms=1), task("end")
-        run = Played(graph(*nodes, edges="a end, d end, c end, s end"))
-        run.pause()
-
-        for late in (
-            run.finish("a"),
-            run.fail("a"),
-            run.attempt_failed("a"),
-            run.due("d"),
-            run.due("s"),
-            run.child_completed("c"),
-        ):
-            assert (late.events, late.close_waits) == ([], [])
-
-        run.unpause()
-        for now in (run.due("d"), run.child_completed("c"), run.finish("a")):
-            assert now.events != []
 
     def test_signals_that_come_in_a_pause_are_kept_for_its_end(self):
         run = Played(chain(signal("s"), task("end")))
@@ -184,15 +167,6 @@ class TestRetry:
         run.finish("end", 1)
         assert run.result == 1
 
-    def test_a_skipped_branch_stays_skipped(self):
-        nodes = route("r", "x", "y"), task("x"), task("y"), task("join")
-        run = Played(graph(*nodes, edges="r.x x, r.y y, x join, y join"))
-        run.finish("r", "x")
-        run.fail("x")
-        run.retry()
-        run.finish("x", 1)
-        assert run.inputs["join"] == 1
-
     @pytest.mark.parametrize("concurrency", [None, 2])
     def test_of_a_map_only_unfinished_items_run_again(self, concurrency):
         run = Played(chain(mapped("m", concurrency=concurrency)), ["a", "b", "c", "d"])
@@ -207,21 +181,14 @@ class TestRetry:
             run.finish(f"m[{item}]", item)
         assert run.result == [0, "B", 2, 3]
 
-    def test_of_a_loop_the_same_iteration_runs_again(self):
+    @pytest.mark.parametrize("is_done, key", [(False, "l#2"), (None, "check:l#1")])
+    def test_of_a_loop_the_same_part_runs_again(self, is_done, key):
         run = Played(chain(loop("l")), 0)
-        run.finish("l#1", 10, is_done=False)
-        run.fail("l#2")
+        run.finish("l#1", 10, is_done=is_done)
+        run.fail(key)
         run.retry()
-        assert run.live == {"l#2": JOB}
-        assert run.inputs["l#2"] == 10
-
-    def test_of_a_loop_the_same_question_is_asked_again(self):
-        run = Played(chain(loop("l")), 0)
-        run.finish("l#1", 10)
-        run.fail("check:l#1")
-        run.retry()
-        assert run.live == {"check:l#1": JOB}
-        assert run.inputs["check:l#1"] == 10
+        assert run.live == {key: JOB}
+        assert run.inputs[key] == 10
 
     def test_the_first_iteration_starts_with_the_input_again(self):
         run = Played(chain(loop("l", iterations_max=1)), 5)
@@ -274,15 +241,15 @@ class TestRetry:
         else:
             run.finish("undo:a")
 
-        with pytest.raises(RunNotRetryable, match="was undone; submit it again, or fork it"):
+        with refused("run.not_retryable", RunNotRetryable):
             run.retry()
 
     def test_is_refused_for_a_run_that_did_not_fail(self):
         run = Played(chain(task("a")))
-        with refused("run.not_retryable", RunNotRetryable, reason="it is running"):
+        with refused("run.not_retryable", RunNotRetryable):
             run.retry()
         run.finish("a")
-        with refused("run.not_retryable", RunNotRetryable, reason="it is completed"):
+        with refused("run.not_retryable", RunNotRetryable):
             run.retry()
 
 
@@ -316,14 +283,6 @@ class TestFork:
         run = self.ended()
         other = run.fork(after=run.state.number, patch={"c": "changed"})
         assert other.result == "changed"
-
-    @pytest.mark.parametrize("after", range(1, 6))
-    def test_continues_from_any_event(self, after):
-        other = self.ended().fork(after=after)
-        for id in ("a", "b", "c"):
-            if id in other.live:
-                other.finish(id, f"did {id}")
-        assert other.result == "did c"
 
     def test_between_the_last_item_and_the_end_of_a_map(self):
         run = Played(chain(mapped("m"), task("end")), [1, 2])
@@ -396,9 +355,6 @@ class TestFork:
 # What follows when a node fails for good: handled, the run's end, and what is undone.
 
 
-JOB, WAIT = LiveType.JOB, LiveType.WAIT
-
-
 class TestHandled:
     def test_continue_passes_null(self):
         run = Played(chain(task("a", on_error="continue"), task("b")))
@@ -440,15 +396,6 @@ class TestStop:
             "s": NodeStatus.CANCELLED,
         }
 
-    def test_nothing_counts_after_the_end(self):
-        run = Played(self.GRAPH)
-        run.fail("b")
-        number = run.state.number
-        for late in (run.finish("a"), run.fail("a"), run.due("s")):
-            assert late.events == []
-        assert run.attempt_failed("a").events == []
-        assert run.state.number == number
-
     def test_what_the_same_decision_was_to_start_is_not_started(self):
         run = Played(graph(task("a"), task("b"), mapped("m"), child("c"), edges="a b, a m, a c"))
         decision = run.finish("a", "no list")
@@ -478,13 +425,6 @@ class TestFinish:
         run.fail("b", "first")
         run.fail("a", "second")
         assert run.state.failed_node == "b"
-
-    def test_a_join_behind_a_failure_is_blocked_though_others_arrive(self):
-        run = Played(graph(task("a"), task("b"), task("j"), edges="a j, b j", on_failure="finish"))
-        run.finish("b")
-        run.fail("a")
-        assert run.nodes["j"] is NodeStatus.BLOCKED
-        assert "j" not in run.started
 
     def test_everything_behind_is_blocked(self):
         run = Played(chain(task("a"), task("b"), delay("d"), on_failure="finish"))
@@ -689,3 +629,108 @@ def test_an_error_port_hands_on_the_earlier_name_of_an_error():
     failure = Failure(type="perdure.errors.ExternalFailed", message="no")
     run.end("a", Failed(failure=failure))
     assert run.inputs["mend"] == {"type": "perdure.errors.OutsideFailed", "message": "no"}
+
+
+# Runs that wait for a place: what is queued, and what a retry or a fork of them starts.
+
+
+PLACED = RunSettings(max_running=1, running_key="acme", delay_ms=5, timeout_ms=1000)
+
+
+@pytest.mark.parametrize(
+    "held, limits, started",
+    [
+        (0, [2, 2, 2], 2),
+        (1, [2, 2], 1),
+        (2, [2], 0),
+        (3, [2, 9], 0),  # the second does not overtake the first
+        (0, [1, 3, 3], 1 + 2),
+        (0, [], 0),
+    ],
+)
+def test_as_many_start_as_have_a_place_in_order(held: int, limits: list[int], started: int):
+    queue = list(enumerate(limits))
+    assert starting(held, queue) == list(range(started))
+
+
+def started(run: Played) -> Played:
+    run.due(RUN_START)
+    return run
+
+
+def of_a_map(settings: RunSettings) -> Played:
+    run = begun(chain(task("a"), mapped("m"), task("end")), settings)
+    run.finish("a", [1, 2, 3])
+    run.finish("m[0]", 1)
+    run.fail("m[1]")
+    return run
+
+
+def of_a_loop(settings: RunSettings) -> Played:
+    run = begun(chain(task("a"), loop("l"), task("end")), settings)
+    run.finish("a", 1)
+    run.finish("l#1", 2)
+    run.finish("check:l#1", False)
+    run.fail("l#2")
+    return run
+
+
+def begun(graph: Any, settings: RunSettings) -> Played:
+    run = Played(graph, settings=settings)
+    if settings is PLACED:
+        assert (run.status, run.live, run.started) == ("queued", {}, [])
+        started(run)
+    return run
+
+
+def numbered_alike(run: Played) -> Any:
+    """What is live, with what input, and how far its nodes are."""
+    nodes = {id: replace(node, ref=0, end_number=0) for id, node in run.state.nodes.items()}
+    return run.status, run.live, nodes, {key: run.inputs[key] for key in run.live}
+
+
+class TestAQueuedRun:
+    @pytest.mark.parametrize("scenario", [of_a_map, of_a_loop])
+    def test_that_was_retried_restarts_when_it_has_a_place(self, scenario):
+        run, plain = scenario(PLACED), scenario(NO_SETTINGS)
+
+        decision = run.retry()
+        plain.retry()
+
+        assert (run.status, run.live, decision.is_started) == ("queued", {}, False)
+        [wait] = decision.waits
+        assert (wait.key, wait.delay, wait.due_at) == (RUN_START, None, None)
+        decision = run.due(RUN_START)
+        assert (decision.is_started, decision.close_waits) == (True, [RUN_START])
+        assert RUN_TIMEOUT in [wait.key for wait in decision.waits]
+        assert numbered_alike(run) == numbered_alike(plain)
+
+    @pytest.mark.parametrize(
+        "scenario, patch",
+        [
+            (of_a_map, {}),
+            (of_a_map, {"a": [7, 8]}),
+            (of_a_loop, {}),
+            (of_a_loop, {"a": 5}),
+            (of_a_loop, {"l#1": 9}),
+        ],
+    )
+    def test_that_was_forked_starts_as_any_fork(self, scenario, patch):
+        run, plain = scenario(PLACED), scenario(NO_SETTINGS)
+        after = len(plain.log.events)
+
+        fork = run.fork(len(run.log.events), patch)
+
+        assert (fork.status, fork.live, fork.state.settings.delay_ms) == ("queued", {}, None)
+        assert numbered_alike(started(fork)) == numbered_alike(plain.fork(after, patch))
+
+    def test_stays_queued_while_it_is_paused_and_can_be_cancelled(self):
+        run = Played(chain(task("a")), settings=PLACED)
+        run.pause()
+        assert not run.due(RUN_START).events
+        run.unpause()
+        assert run.status == "queued"
+        run.cancel()
+        assert run.status == "cancelled"
+        run.retry()
+        assert started(run).live.keys() == {"a"}

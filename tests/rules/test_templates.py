@@ -23,9 +23,6 @@ from perdure.model.graph import Input
 from tests.rules.flow_samples import codes, decide, faults, fetch, only_fault, shipping, task_at
 from tests.support.refusal import refused
 
-# Templates: names are filled in once, exact ones keep their type, and nothing is code.
-
-
 texts = st.text(st.characters(codec="utf-8"))
 
 json_values = st.recursive(
@@ -185,20 +182,13 @@ class TestWhatIsMissing:
     def test_is_an_error_with_template_place_and_key(self):
         with pytest.raises(TemplateMissing) as caught:
             render({"to": [{"text": "hello {{ order.nmae }}"}]}, SCOPE)
-        told = str(caught.value)
-        assert "'{{ order.nmae }}' in to.0.text" in told
-        assert "there is no 'nmae' in 'order'" in told
-        assert "known: 'total', 'paid'" in told.lower()
         assert (caught.value.template, caught.value.where) == ("{{ order.nmae }}", "to.0.text")
 
     def test_is_reported_with_the_node_where_that_is_known(self):
         with pytest.raises(TemplateMissing) as caught:
             render("{{ nothing }}", SCOPE)
-        told = caught.value.of_node("notify")
-        assert str(told).startswith(
-            "node 'notify': template '{{ nothing }}': there is no 'nothing'"
-        )
-        assert told.node == "notify"
+        sentence = caught.value.of_node("notify")
+        assert (sentence.node, sentence.template, sentence.where) == ("notify", "{{ nothing }}", "")
 
     @pytest.mark.parametrize(
         "text, rendered", [("{{ nothing.x }}", None), ("<{{ nothing.x }}>", "<>")]
@@ -210,7 +200,6 @@ class TestWhatIsMissing:
         with pytest.raises(TemplateSkips) as caught:
             render({"a": ["{{ order.x }}"]}, SCOPE, "skip")
         assert (caught.value.template, caught.value.where) == ("{{ order.x }}", "a.0")
-        assert "no 'x' in 'order'" in caught.value.reason
 
     @pytest.mark.parametrize("on_missing", ["error", "default", "skip"])
     @pytest.mark.parametrize("value", [0, False, "", [], {}, None])
@@ -223,36 +212,35 @@ class TestWhatIsMissing:
 
 
 MALFORMED = [
-    ("{{", "no closing"),
-    ("a {{ b", "no closing"),
-    ("{{ a }", "no closing"),
-    ("{{}}", "empty"),
-    ("{{   }}", "empty"),
-    ("{{ a.b() }}", "no calls"),
-    ("{{ 1+1 }}", "arithmetic"),
-    ("{{ a | upper }}", "filters"),
-    ("{{ a b }}", "not a template"),
-    ("{{ a. }}", "not a template"),
-    ("{{ .a }}", "not a template"),
-    ("{{ a..b }}", "not a template"),
-    ("{{ a . b }}", "not a template"),
-    ("{{ a[0] }}", "not a template"),
-    ("{{ 'a' }}", "not a template"),
-    ("{{{ a }}}", "not a template"),
-    ("{{ {{ a }} }}", "not a template"),
-    ("{{ a\nb }}", "not a template"),
-    ("{{ a\n.b }}", "not a template"),
+    ("{{", "template.not_closed"),
+    ("a {{ b", "template.not_closed"),
+    ("{{ a }", "template.not_closed"),
+    ("{{}}", "template.empty"),
+    ("{{   }}", "template.empty"),
+    ("{{ a.b() }}", "template.malformed"),
+    ("{{ 1+1 }}", "template.malformed"),
+    ("{{ a | upper }}", "template.malformed"),
+    ("{{ a b }}", "template.malformed"),
+    ("{{ a. }}", "template.malformed"),
+    ("{{ .a }}", "template.malformed"),
+    ("{{ a..b }}", "template.malformed"),
+    ("{{ a . b }}", "template.malformed"),
+    ("{{ a[0] }}", "template.malformed"),
+    ("{{ 'a' }}", "template.malformed"),
+    ("{{{ a }}}", "template.malformed"),
+    ("{{ {{ a }} }}", "template.malformed"),
+    ("{{ a\nb }}", "template.malformed"),
+    ("{{ a\n.b }}", "template.malformed"),
 ]
 
 
 class TestAMalformedTemplate:
-    @pytest.mark.parametrize("text, reason", MALFORMED)
-    def test_is_refused_with_its_place(self, text, reason):
+    @pytest.mark.parametrize("text, code", MALFORMED)
+    def test_is_refused_with_its_place(self, text, code):
         config = {"body": ["fine {{ count }}", text]}
         [fault] = template_faults(config)
-        assert fault.where == ("body", 1)
-        assert reason in str(fault)
-        with pytest.raises(InvalidInput, match=r"body\.1"):
+        assert (fault.where, fault.code) == (("body", 1), code)
+        with refused(code, InvalidInput, where=("body", 1)):
             render(config, {"a": {"b": 1}, **SCOPE}, "default")
 
     def test_is_reported_with_all_others(self):
@@ -452,9 +440,9 @@ class TestWhereTheEngineRenders:
             .wait_for_signal("go", where=where)
         )
 
-        told = faults(flow)
-        assert [each.code for each in told] == ["template.secret"] * 5
-        assert told[-1].where == ("nodes", "go", "where", "value")
+        sentence = faults(flow)
+        assert [each.code for each in sentence] == ["template.secret"] * 5
+        assert sentence[-1].where == ("nodes", "go", "where", "value")
 
     def test_no_input_is_a_secret(self):
         inputs = {"x": "secret.KEY"}

@@ -302,9 +302,8 @@ class TestParsePath:
 
     @pytest.mark.parametrize("text", ["", ".", "a.", ".a", "a..b"])
     def test_refuses_empty_parts_and_names_the_text(self, text):
-        with pytest.raises(InvalidInput) as caught:
+        with refused("path.invalid", InvalidInput, path=text):
             parse_path(text)
-        assert repr(text) in str(caught.value)
 
 
 class TestLookUp:
@@ -331,27 +330,25 @@ class TestLookUp:
         assert look_up(ORDER, ()) is ORDER
 
     @pytest.mark.parametrize(
-        "path, at, told",
+        "path, at, args",
         [
-            ("ordr.total", 0, "there is no 'ordr' in what is given; did you mean 'order'?"),
-            ("order.totla", 1, "there is no 'totla' in 'order'; did you mean 'total'?"),
-            ("order.xyz", 1, "known: 'total', 'items', '0', 'note'"),
-            ("empty.x.y", 1, "there is no 'x' in 'empty', which is empty"),
-            ("order.items.2.price", 2, "'order.items' is a list of 2, so there is no '2' in it"),
-            ("order.items.first", 2, "'order.items' is a list of 2"),
-            ("order.items.-1", 2, "'order.items' is a list of 2"),
-            ("order.items.²", 2, "'order.items' is a list of 2"),
-            (f"order.items.{'9' * 5000}", 2, "'order.items' is a list of 2"),
-            ("order.total.x", 2, "'order.total' is a number"),
-            ("order.note.x", 2, "'order.note' is a string"),
-            ("order.items.1.price.x", 4, "'order.items.1.price' is null"),
+            ("ordr.total", 0, {"missing": "ordr", "nearest": ("order",)}),
+            ("order.totla", 1, {"missing": "totla", "nearest": ("total",)}),
+            ("order.xyz", 1, {"others": ("total", "items", "0", "note")}),
+            ("empty.x.y", 1, {"missing": "x", "known": ()}),
+            ("order.items.2.price", 2, {"missing": "2", "found": "a list of 2"}),
+            ("order.items.first", 2, {"found": "a list of 2"}),
+            ("order.items.-1", 2, {"found": "a list of 2"}),
+            ("order.items.²", 2, {"found": "a list of 2"}),
+            (f"order.items.{'9' * 5000}", 2, {"found": "a list of 2"}),
+            ("order.total.x", 2, {"found": "a number"}),
+            ("order.note.x", 2, {"found": "a string"}),
+            ("order.items.1.price.x", 4, {"found": "null"}),
         ],
     )
-    def test_says_which_part_is_missing(self, path, at, told):
-        with pytest.raises(MissingKey) as caught:
+    def test_says_which_part_is_missing(self, path, at, args):
+        with refused("path.missing", MissingKey, at=at, **args) as caught:
             look_up(ORDER, parse_path(path))
-        assert caught.value.at == at
-        assert told in str(caught.value)
         assert len(str(caught.value)) < 300
         assert value_at(ORDER, parse_path(path)) is MISSING
         assert value_at(ORDER, parse_path(path), None) is None

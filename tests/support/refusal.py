@@ -19,7 +19,7 @@ def refused(
     *,
     where: Path | None = None,
     **args: Any,
-) -> Iterator[pytest.ExceptionInfo[PerdureError]]:
+) -> Iterator[pytest.ExceptionInfo[Any]]:
     """Expect an error with this code and these arguments, as a whole or as one of its faults.
 
     ``where`` is the path of that fault.
@@ -38,10 +38,13 @@ def refused(
 
 @contextmanager
 def failing(
-    code: str, error: type[JobUnsuccessful | RunUnsuccessful]
+    code: str | None, error: type[JobUnsuccessful | RunUnsuccessful], *, type: str | None = None
 ) -> Iterator[pytest.ExceptionInfo[Any]]:
-    """Expect a run or job that ended with a failure of this code."""
+    """Expect a run or job that ended with a failure of this code; that of a user's own
+    exception has none, but a type."""
     with pytest.raises(error) as caught:
         yield caught
-    assert caught.value.failure is not None
-    assert caught.value.failure.code == code, caught.value.failure
+    failure = caught.value.failure
+    assert failure is not None
+    assert (failure.code or None) == code, failure
+    assert type in (None, failure.type), failure

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -24,7 +25,7 @@ from perdure import (
     task,
 )
 from perdure.testing import AsyncKit, AsyncKitJob, AsyncKitRun, Kit, KitJob, KitRun, in_turn
-from tests.support.refusal import refused
+from tests.support.refusal import failing, refused
 from tests.testing.kit_flows import (
     Order,
     asking,
@@ -50,6 +51,23 @@ class TestSteps:
         run.signal("answer", {"yes": True})
         run.assert_completed({"yes": True})
         run.assert_executed("delay", "answer", "settle")
+
+    def test_a_flow_without_tasks_runs(self, kit):
+        flow = Flow("waits", max_running=1).wait_for_signal("go").build()
+        first, second = kit.submit(flow), kit.submit(flow)
+        assert (first.status, second.status) == ("waiting", "queued")
+        first.signal("go", 1)
+        first.assert_completed(1)
+        assert second.status == "waiting"
+
+    def test_a_run_takes_the_options_of_submit(self, kit):
+        run = kit.submit(asking, delay="1h", timeout="3h", queue="slow", priority="high")
+        assert run.status == "queued"
+        kit.advance("1h")
+        assert run.status == "waiting"
+        kit.advance("3h")
+        record = run.record()
+        assert (record.priority, record.failure.code) == (2, "run.timed_out")
 
     def test_people_decide_in_the_name_of_the_next_decider(self, kit):
         run = kit.submit(deciding, 100)
@@ -96,7 +114,7 @@ class TestSteps:
         run.pause(reason="lunch", by="ann")
         kit.advance("1d")
         assert run.status == "paused"
-        run.unpause()
+        run.resume()
         run.assert_waiting("answer", type="signal")
 
     def test_a_cancelled_run_has_no_result(self, kit):
@@ -176,6 +194,41 @@ class TestSteps:
             kit.submit(meeting, [1, 2, 3]).assert_completed([1, 2, 3])
 
 
+def odd_run(kit: Kit) -> KitRun:
+    kit.fake("each", ValueError("odd"))
+    return kit.submit(doubling, [1])
+
+
+def odd_job(kit: Kit) -> KitJob:
+    kit.fake(double, ValueError("odd"))
+    return kit.enqueue(double, 1)
+
+
+WRONG: list[tuple[Callable[[Kit], object], str]] = [
+    (lambda kit: kit.submit(doubling, [1]).assert_completed([3]), "with [2], not with [3]"),
+    (lambda kit: odd_run(kit).assert_failed("paper"), "with 'ValueError: odd', without 'paper'"),
+    (lambda kit: odd_run(kit).assert_failed(at="settle"), "at node 'each', not at 'settle'"),
+    (lambda kit: kit.submit(doubling, []).assert_failed(), "not failed; it is completed"),
+    (lambda kit: kit.submit(asking).assert_waiting("answer"), "at node 'answer'; it is waiting"),
+    (lambda kit: kit.submit(asking).assert_waiting(type="signal"), "not wait, type 'signal'"),
+    (lambda kit: kit.submit(asking).assert_waiting(name="x"), "not wait, name 'x'"),
+    (lambda kit: kit.submit(doubling, [1]).assert_executed("x"), "['each[0]', 'each'], not ['x']"),
+    (lambda kit: kit.submit(doubling, [1]).assert_event("node_failed"), "node_failed never"),
+    (
+        lambda kit: kit.submit(doubling, [1]).assert_event("item_completed", "each", times=2),
+        "item_completed of 'each' 1 times, not 2 times",
+    ),
+    (
+        lambda kit: kit.submit(doubling, [1]).assert_event("item_completed", value=3),
+        "item_completed with 3 never",
+    ),
+    (lambda kit: kit.submit(doubling, list(range(50))).assert_failed(), "… 23 before these"),
+    (lambda kit: odd_job(kit).assert_failed("even"), "with 'ValueError: odd', without 'even'"),
+    (lambda kit: kit.enqueue(double, 1).assert_completed(6), "gave 2, not 6"),
+    (lambda kit: kit.enqueue(double.options(delay="1h"), 1).assert_failed(), "not failed for good"),
+]
+
+
 class TestAssertions:
     """Each says how the run is, why, and what happened."""
 
@@ -188,62 +241,18 @@ class TestAssertions:
         assert "2030-01-01 02:00:00" in "".join(why)
         assert (events, event) == ("its events:", "   1  2030-01-01 00:00:00  run_submitted")
 
-    def test_that_it_has_a_result(self, kit):
-        run = kit.submit(doubling, [1])
-        with pytest.raises(AssertionError, match=r"completed with \[2\], not with \[3\]"):
-            run.assert_completed([3])
-
-    @pytest.mark.parametrize(
-        "wanted, told",
-        [
-            ({"message": "paper"}, "failed with 'ValueError: odd', without 'paper'"),
-            ({"at": "settle"}, "failed at node 'each', not at 'settle'"),
-        ],
-    )
-    def test_that_it_failed_so(self, kit, wanted, told):
-        kit.fake("each", ValueError("odd"))
-        run = kit.submit(doubling, [1])
-        with pytest.raises(AssertionError, match=told):
-            run.assert_failed(**wanted)
-
-    def test_that_it_failed_at_all(self, kit):
-        with pytest.raises(AssertionError, match="has not failed; it is completed"):
-            kit.submit(doubling, []).assert_failed()
-
-    @pytest.mark.parametrize(
-        "wanted, told",
-        [
-            ({"node": "answer"}, "does not wait at node 'answer'; it is waiting"),
-            ({"type": "signal"}, "does not wait, type 'signal'"),
-            ({"name": "x"}, "does not wait, name 'x'"),
-        ],
-    )
-    def test_that_it_waits(self, kit, wanted, told):
-        with pytest.raises(AssertionError, match=told):
-            kit.submit(asking).assert_waiting(**wanted)
-
-    def test_what_it_executed(self, kit):
+    def test_pass_where_it_is_so(self, kit):
         run = kit.submit(doubling, [1])
         run.assert_executed("each[0]", "each")
-        with pytest.raises(AssertionError, match=r"completed \['each\[0\]', 'each'\], not \['x'\]"):
-            run.assert_executed("x")
-
-    def test_what_happened(self, kit):
-        run = kit.submit(doubling, [1])
-
         run.assert_event("item_completed", "each[0]", value=2, times=1)
         run.assert_event("node_failed", times=0)
-        with pytest.raises(AssertionError, match="has node_failed never"):
-            run.assert_event("node_failed")
-        with pytest.raises(AssertionError, match="item_completed of 'each' 1 times, not 2 times"):
-            run.assert_event("item_completed", "each", times=2)
-        with pytest.raises(AssertionError, match="item_completed with 3 never"):
-            run.assert_event("item_completed", value=3)
+        odd_job(kit).assert_failed("odd")
 
-    def test_of_long_runs_the_last_events_are_shown(self, kit):
-        run = kit.submit(doubling, list(range(50)))
-        with pytest.raises(AssertionError, match="… 23 before these"):
-            run.assert_failed()
+    @pytest.mark.parametrize("wrong, expected", WRONG)
+    def test_say_what_is_so_instead(self, kit, wrong, expected):
+        with pytest.raises(AssertionError) as raised:
+            wrong(kit)
+        assert expected in str(raised.value)
 
     def test_about_a_job(self, kit):
         kit.fake(charge, ConnectionError("busy"))
@@ -256,39 +265,27 @@ class TestAssertions:
             "  its next attempt is due at 2030-01-01 00:01:00+00:00",
             "  attempt 1: ConnectionError: busy",
         ]
-        with pytest.raises(AssertionError, match="has not failed for good"):
-            job.assert_failed()
-
-    def test_about_the_end_of_a_job(self, kit):
-        kit.fake(double, ValueError("odd"))
-        job = kit.enqueue(double, 1)
-
-        job.assert_failed("odd")
-        with pytest.raises(AssertionError, match="failed with 'ValueError: odd', without 'even'"):
-            job.assert_failed("even")
-        kit.fake(double, 5)
-        with pytest.raises(AssertionError, match="gave 5, not 6"):
-            kit.enqueue(double, 1).assert_completed(6)
 
 
 class TestResults:
     def test_of_a_run_that_waits_say_for_what(self, kit):
         run = kit.submit(asking)
-        with pytest.raises(RunStuck, match="2030-01-01 02:00:00"):
+        with pytest.raises(RunStuck) as stuck:
             run.result()
+        assert "2030-01-01 02:00:00" in str(stuck.value)
 
     def test_of_a_run_are_raised_or_returned(self, kit):
         assert kit.submit(doubling, [1]).result() == [2]
         kit.fake("each", ValueError("odd"))
-        with pytest.raises(RunFailed, match="odd"):
+        with failing(None, RunFailed, type="ValueError"):
             kit.submit(doubling, [1]).result()
 
     def test_of_a_job_are_raised_or_returned(self, kit):
         assert kit.enqueue(double, 1).result() == 2
         kit.fake(double, ValueError("odd"))
-        with pytest.raises(JobFailed, match="odd"):
+        with failing(None, JobFailed, type="ValueError"):
             kit.enqueue(double, 1).result()
-        with pytest.raises(ResultTimeout, match="scheduled"):
+        with refused("job.result_timeout", ResultTimeout, status="scheduled"):
             kit.enqueue(double.options(delay="1h"), 1).result()
 
 
@@ -375,21 +372,19 @@ START = datetime(2030, 1, 1, tzinfo=UTC)
 
 
 class TestAdvance:
-    def test_nothing_happens_before_its_time(self):
-        with Kit() as kit:
-            run = kit.submit(asking)
-            kit.advance("1h59m59s")
-            run.assert_waiting("delay", type="timer")
-            kit.advance("1s")
-            run.assert_waiting("answer", type="signal", name="answer")
+    def test_nothing_happens_before_its_time(self, kit):
+        run = kit.submit(asking)
+        kit.advance("1h59m59s")
+        run.assert_waiting("delay", type="timer")
+        kit.advance("1s")
+        run.assert_waiting("answer", type="signal", name="answer")
 
-    def test_a_timeout_fires_at_its_own_time_on_the_way(self):
-        with Kit() as kit:
-            run = kit.submit(asking)
-            kit.advance("30d")
-            run.assert_completed("reminded")
-            assert run.events[-1].at == START + timedelta(days=3, hours=2)
-            assert kit.now == START + timedelta(days=30)
+    def test_a_timeout_fires_at_its_own_time_on_the_way(self, kit):
+        run = kit.submit(asking)
+        kit.advance("30d")
+        run.assert_completed("reminded")
+        assert run.events[-1].at == START + timedelta(days=3, hours=2)
+        assert kit.now == START + timedelta(days=30)
 
     def test_retries_come_when_they_are_due(self):
         busy = ConnectionError("busy")
@@ -403,19 +398,17 @@ class TestAdvance:
             run.assert_completed("paid shipped by ship")
         assert [call.attempt for call in kit.calls_of("charge")] == [1, 2, 3]
 
-    def test_a_delayed_job_waits_for_its_time(self):
-        with Kit() as kit:
-            job = kit.enqueue(settle.options(delay="1h"), 5)
-            job.assert_status("scheduled")
-            kit.advance("1h")
-            job.assert_completed(5)
+    def test_a_delayed_job_waits_for_its_time(self, kit):
+        job = kit.enqueue(settle.options(delay="1h"), 5)
+        job.assert_status("scheduled")
+        kit.advance("1h")
+        job.assert_completed(5)
 
-    def test_a_deadline_that_passed_fails_a_job(self):
-        with Kit() as kit:
-            kit.client.queues.pause("default")
-            job = kit.enqueue(settle.options(deadline="1h"), 5)
-            kit.advance("1h")
-            job.assert_failed("DeadlineExceeded")
+    def test_a_deadline_that_passed_fails_a_job(self, kit):
+        kit.client.queues.pause("default")
+        job = kit.enqueue(settle.options(deadline="1h"), 5)
+        kit.advance("1h")
+        job.assert_failed("DeadlineExceeded")
 
     def test_a_rate_lets_through_what_it_allows(self):
         with Kit(tasks=[call]) as kit:
@@ -444,11 +437,10 @@ class TestAdvance:
             first.assert_status("completed")
             second.assert_status("completed")
 
-    def test_schedules_tick(self):
-        with Kit() as kit:
-            kit.schedule("hourly", settle, every="1h", args=[1])
-            kit.advance("5h30m")
-            assert len(kit.calls_of(settle)) == 5
+    def test_schedules_tick(self, kit):
+        kit.schedule("hourly", settle, every="1h", args=[1])
+        kit.advance("5h30m")
+        assert len(kit.calls_of(settle)) == 5
 
     def test_a_schedule_starts_runs_at_its_times(self):
         nightly = Flow("nightly").then(settle).build()
@@ -458,12 +450,11 @@ class TestAdvance:
             began = [run.events[0].at for run in kit.runs(nightly)]
             assert began == [START + timedelta(hours=3), START + timedelta(days=1, hours=3)]
 
-    def test_goes_as_far_as_the_next_thing(self):
-        with Kit() as kit:
-            kit.submit(asking)
-            assert kit.advance_to_next() == timedelta(hours=2)
-            assert kit.advance_to_next() == timedelta(days=3)
-            assert kit.advance_to_next() is None
+    def test_goes_as_far_as_the_next_thing(self, kit):
+        kit.submit(asking)
+        assert kit.advance_to_next() == timedelta(hours=2)
+        assert kit.advance_to_next() == timedelta(days=3)
+        assert kit.advance_to_next() is None
 
     def test_goes_to_a_moment_and_not_back(self):
         with Kit(now=datetime(2024, 2, 28, tzinfo=UTC)) as kit:
@@ -472,14 +463,13 @@ class TestAdvance:
             with refused("testing.clock_turned_back", InvalidInput):
                 kit.advance_to(datetime(2024, 2, 29, tzinfo=UTC))
 
-    def test_a_worker_that_stood_still_is_not_taken_for_dead(self):
-        with Kit() as kit:
-            run = kit.submit(asking)
-            kit.advance("5h")
-            kit.client.queues.pause("default")
-            run.signal("answer", 1)
-            [finding] = run.explain().findings
-            assert finding.code == "explain.queue_paused"
+    def test_a_worker_that_stood_still_is_not_taken_for_dead(self, kit):
+        run = kit.submit(asking)
+        kit.advance("5h")
+        kit.client.queues.pause("default")
+        run.signal("answer", 1)
+        [finding] = run.explain().findings
+        assert finding.code == "explain.queue_paused"
 
 
 class TestOrder:

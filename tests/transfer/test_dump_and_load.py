@@ -12,7 +12,7 @@ import pytest
 
 from perdure import AsyncClient, AsyncJobQueue
 from perdure.errors import StoreError
-from perdure.store.contract import Store
+from perdure.store.contract import Store, TransferStore
 from perdure.store.contract.transfer import (
     JobRow,
     LimitRow,
@@ -25,21 +25,19 @@ from perdure.store.contract.transfer import (
 from perdure.store.opening import store_at
 from perdure.store.postgres.address import parse_address
 from perdure.store.sql.transfer import BATCH_ROWS_MAX, TABLES, columns_of
+from tests.support.stores import opened
 from tests.transfer.flows import calm, flaky
 
 AT = datetime(2030, 1, 1, 12, 30, 15, 123456, tzinfo=UTC)
 
 
-async def opened(url: str) -> Store:
-    store = store_at(url)
-    await store.open()
+def transfer_of(store: Store) -> TransferStore:
     assert store.transfer is not None
-    return store
+    return store.transfer
 
 
 async def dumped(store: Store) -> list[Sequence[TransferRow]]:
-    assert store.transfer is not None
-    async with store.transfer.export_rows() as dump:
+    async with transfer_of(store).export_rows() as dump:
         return [batch async for batch in dump.batches()]
 
 
@@ -70,18 +68,15 @@ class TestDump:
     async def test_comes_in_bounded_batches(self, sqlite_url):
         async with AsyncClient(sqlite_url, tasks=[flaky]) as client:
             await client.enqueue_many(flaky, ["x"] * (2 * BATCH_ROWS_MAX + 1))
-        store = await opened(sqlite_url)
-        batches = await dumped(store)
-        await store.close()
+        async with opened(store_at(sqlite_url)) as store:
+            batches = await dumped(store)
         assert [len(batch) for batch in batches] == [BATCH_ROWS_MAX, BATCH_ROWS_MAX, 1]
 
     async def test_large_values_make_smaller_batches(self, target_url):
-        store = await opened(target_url)
-        assert store.transfer is not None
-        large = [job(number, input=b"x" * 1024 * 1024) for number in range(9)]
-        await store.transfer.import_rows(given(large))
-        batches = await dumped(store)
-        await store.close()
+        async with opened(store_at(target_url)) as store:
+            large = [job(number, input=b"x" * 1024 * 1024) for number in range(9)]
+            await transfer_of(store).import_rows(given(large))
+            batches = await dumped(store)
 
         assert [len(batch) for batch in batches] == [4, 4, 1]
         assert [row for batch in batches for row in batch] == large
@@ -92,10 +87,10 @@ class TestDump:
         with closing(sqlite3.connect(sqlite_url.removeprefix("sqlite:///"))) as connection:
             connection.execute("UPDATE perdure_jobs SET input = 'a text'")
             connection.commit()
-        store = await opened(sqlite_url)
-        with pytest.raises(StoreError, match=rf"jobs .* cannot be moved, \('{id}', .*input"):
-            await dumped(store)
-        await store.close()
+        async with opened(store_at(sqlite_url)) as store:
+            with pytest.raises(StoreError, match=id) as caught:
+                await dumped(store)
+            assert caught.value.code == "store.unmovable_row"
 
 
 class TestLoad:
@@ -112,31 +107,25 @@ class TestLoad:
     )
 
     async def test_writes_nothing_when_a_row_is_refused(self, target_url):
-        store = await opened(target_url)
-        assert store.transfer is not None
-        with pytest.raises(StoreError, match="nothing was written"):
-            await store.transfer.import_rows(given([job(1)], [job(1)]))
-        found = await dumped(store)
-        await store.close()
+        async with opened(store_at(target_url)) as store:
+            with pytest.raises(StoreError):
+                await transfer_of(store).import_rows(given([job(1)], [job(1)]))
+            found = await dumped(store)
         assert found == []
 
     async def test_definitions_that_a_worker_saved_are_no_hindrance(self, target_url):
-        store = await opened(target_url)
-        await store.runs.save_definition("default", calm.name, calm.version, calm.graph.data)
-        [definitions] = await dumped(store)
-        assert store.transfer is not None
-        await store.transfer.import_rows(given(definitions, [job(1)]))
-        found = await dumped(store)
-        await store.close()
+        async with opened(store_at(target_url)) as store:
+            await store.runs.save_definition("default", calm.name, calm.version, calm.graph.data)
+            [definitions] = await dumped(store)
+            await transfer_of(store).import_rows(given(definitions, [job(1)]))
+            found = await dumped(store)
 
         assert found == [definitions, [job(1)]]
 
     async def test_texts_that_postgresql_cannot_keep_lose_a_character(self, postgres_url):
-        store = await opened(postgres_url)
-        assert store.transfer is not None
-        await store.transfer.import_rows(given([job(1, progress_message="half\x00way")]))
-        [[found]] = await dumped(store)
-        await store.close()
+        async with opened(store_at(postgres_url)) as store:
+            await transfer_of(store).import_rows(given([job(1, progress_message="half\x00way")]))
+            [[found]] = await dumped(store)
         assert isinstance(found, JobRow)
         assert found.progress_message == "half\ufffdway"
 
@@ -145,7 +134,8 @@ class TestColumns:
     """A migration that adds a column, and forgets to move it, fails here."""
 
     async def test_every_column_on_sqlite_is_moved(self, sqlite_url):
-        await (await opened(sqlite_url)).close()
+        async with opened(store_at(sqlite_url)):
+            pass
         with closing(sqlite3.connect(sqlite_url.removeprefix("sqlite:///"))) as connection:
             rows = connection.execute(COLUMNS_ON_SQLITE).fetchall()
         columns = by_table(rows, TABLES_OF_THE_PLACE | {"large_inputs"})

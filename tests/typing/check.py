@@ -25,22 +25,22 @@ pytestmark = pytest.mark.timeout(SECONDS_MAX)
 def rejected_by_mypy(file: Path) -> dict[int, str]:
     """The lines that mypy rejects, and why."""
     command = [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", str(file)]
-    told = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert told.returncode in (0, 1), told.stderr
-    found = re.findall(rf"{re.escape(file.name)}:(\d+): error: (.*)", told.stdout)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode in (0, 1), done.stderr
+    found = re.findall(rf"{re.escape(file.name)}:(\d+): error: (.*)", done.stdout)
     return {int(line): text for line, text in found}
 
 
 def rejected_by_pyright(file: Path) -> dict[int, str]:
     """The lines that pyright rejects, and why."""
     command = [sys.executable, "-m", "pyright", "--outputjson", "--pythonpath", sys.executable]
-    told = subprocess.run(
+    done = subprocess.run(
         [*command, str(file)], cwd=ROOT, capture_output=True, text=True, check=False
     )
-    assert told.returncode in (0, 1), told.stderr
+    assert done.returncode in (0, 1), done.stderr
     return {
         each["range"]["start"]["line"] + 1: each["message"]
-        for each in json.loads(told.stdout)["generalDiagnostics"]
+        for each in json.loads(done.stdout)["generalDiagnostics"]
         if each["severity"] == "error"
     }
 

@@ -106,7 +106,7 @@ def workers() -> None:
 
 
 @task
-def nothing(*, told: Context = CONTEXT) -> None: ...
+def nothing(*, context: Context = CONTEXT) -> None: ...
 
 
 def helper(text: str) -> Page:

@@ -2,54 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from datetime import timedelta
 
 import pytest
 
-from perdure import AsyncClient, DeadlineExceeded, JobCancelled, JobFailed, JobRecord, Worker
-from perdure.clock import ManualClock
-from perdure.store.contract import Store
-from perdure.store.opening import store_at
-from perdure.verify import verify_store
+from perdure import AsyncClient, JobCancelled, JobFailed, JobRecord, Worker
 from tests.upgrade import jobs
-from tests.upgrade.conftest import restore
 from tests.upgrade.world import world
 from tests.worker.harness import Running, soon
 
+SCHEMA, CODE = 1, {"tasks": jobs.TASKS}
 MINUTE = timedelta(minutes=1)
 EXECUTED_THEN = {"send done", "rated ann 5", "rated ann 6"}
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    """Somewhat later: the leases of then have ended, and nothing else."""
-    clock = ManualClock()
-    clock.advance(MINUTE)
-    return clock
-
-
-@pytest.fixture
-async def store(url: str, clock: ManualClock) -> AsyncIterator[Store]:
-    await restore(url, 1)
-    store = store_at(url, clock=clock)
-    await store.open()
-    yield store
-    assert await verify_store(store) == []
-    await store.close()
-
-
-@pytest.fixture
-async def client(store: Store) -> AsyncIterator[AsyncClient]:
-    async with AsyncClient(store, tasks=jobs.TASKS) as client:
-        yield client
-
-
-@pytest.fixture
-async def worker(store: Store) -> AsyncIterator[Running]:
-    running = Running(Worker(store, tasks=jobs.TASKS, poll="20ms"))
-    yield await running.start()
-    await running.stop()
 
 
 async def of_group(client: AsyncClient, group: str) -> JobRecord:
@@ -109,7 +73,8 @@ async def test_are_finished_without_being_asked(client, worker, clock):
     assert await result(client, "retried") == 40
     with pytest.raises(JobFailed) as failed:
         await result(client, "expiring")
-    assert DeadlineExceeded.__name__ in str(failed.value)
+    assert failed.value.failure is not None
+    assert failed.value.failure.type == "perdure.errors.DeadlineExceeded"
 
     assert (await of_group(client, "later")).status == "scheduled"
     assert (await of_group(client, "rated 7")).status == "waiting"

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from datetime import timedelta
 
 import pytest
 
 from perdure import AsyncClient, RunFailed, Worker
-from perdure.clock import ManualClock
 from perdure.model.ids import RunId
-from perdure.store.contract import EventsAfter, Store
-from perdure.store.opening import store_at
-from perdure.verify import verify_store
+from perdure.store.contract import EventsAfter
 from tests.upgrade import runs
-from tests.upgrade.conftest import restore
 from tests.upgrade.making.runs import RESTING
 from tests.upgrade.world import world
 from tests.worker.harness import Running, soon, until
 
+SCHEMA, CODE = 2, {"flows": runs.FLOWS}
 MINUTE = timedelta(minutes=1)
 HOUR = timedelta(hours=1)
 EXECUTED_NOW = {
@@ -38,37 +34,6 @@ EXECUTED_NOW = {
     "narrow 14", "narrow 15", "finish 140", "finish 150",  # narrow-1, narrow-2
     "begin 20", "stall 21", "finish 210",  # queued
 }  # fmt: skip
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    """Somewhat later: the leases of then have ended, and nothing else."""
-    clock = ManualClock()
-    clock.advance(MINUTE)
-    return clock
-
-
-@pytest.fixture
-async def store(url: str, clock: ManualClock) -> AsyncIterator[Store]:
-    await restore(url, 2)
-    store = store_at(url, clock=clock)
-    await store.open()
-    yield store
-    assert await verify_store(store) == []
-    await store.close()
-
-
-@pytest.fixture
-async def client(store: Store) -> AsyncIterator[AsyncClient]:
-    async with AsyncClient(store, flows=runs.FLOWS) as client:
-        yield client
-
-
-@pytest.fixture
-async def worker(store: Store) -> AsyncIterator[Running]:
-    running = Running(Worker(store, flows=runs.FLOWS, poll="20ms"))
-    yield await running.start()
-    await running.stop()
 
 
 async def result(client: AsyncClient, id: str) -> object:

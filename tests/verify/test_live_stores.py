@@ -8,6 +8,7 @@ from perdure import CONTEXT, AsyncClient, AsyncContext, Concurrency, Flow, Retry
 from perdure.store.opening import store_at
 from perdure.verify import verifier, verify_store
 from tests.flows.catalogue import FLOWS
+from tests.support.stores import opened
 from tests.worker.conftest import start_worker
 
 __all__ = ["start_worker"]
@@ -37,20 +38,18 @@ class TestLiveStore:
         await asyncio.gather(
             *(start_worker(print_it, flows=[chain_flow, *FLOWS]) for _ in range(2))
         )
-        store = store_at(store_url)
-        await store.open()
-        findings = []
-        async with AsyncClient(store_url) as client:
-            runs = [await client.submit(chain_flow, 1, id=f"r{n}") for n in range(RUNS)]
-            jobs = [await client.enqueue(print_it, n) for n in range(JOBS)]
-            await client.schedules.save("often", print_it, every="1s", args=[1])
-            results = [*(run.result(40) for run in runs), *(job.result(40) for job in jobs)]
-            ending = asyncio.gather(*results)
-            while not ending.done():
-                findings += await verify_store(store)
-            await ending
-        findings += await verify_store(store)
-        await store.close()
+        async with opened(store_at(store_url)) as store:
+            findings = []
+            async with AsyncClient(store_url) as client:
+                runs = [await client.submit(chain_flow, 1, id=f"r{n}") for n in range(RUNS)]
+                jobs = [await client.enqueue(print_it, n) for n in range(JOBS)]
+                await client.schedules.save("often", print_it, every="1s", args=[1])
+                results = [*(run.result(40) for run in runs), *(job.result(40) for job in jobs)]
+                ending = asyncio.gather(*results)
+                while not ending.done():
+                    findings += await verify_store(store)
+                await ending
+            findings += await verify_store(store)
 
         assert findings == []
 
@@ -59,19 +58,19 @@ class TestPages:
     async def test_sees_every_run_once_however_they_fall_on_pages(self, store_url, monkeypatch):
         monkeypatch.setattr(verifier, "RUNS", 2)
         monkeypatch.setattr(verifier, "WAITS", 2)
-        store = store_at(store_url)
-        await store.open()
-        for namespace in ("one", "two", "three"):
-            async with AsyncClient(store, namespace=namespace) as client:
-                for name in ("a", "b", "c"):
-                    await client.submit(asking, 1, id=name)
+        async with opened(store_at(store_url)) as store:
+            for namespace in ("one", "two", "three"):
+                async with AsyncClient(store, namespace=namespace) as client:
+                    for name in ("a", "b", "c"):
+                        await client.submit(asking, 1, id=name)
 
-        runs = [(r.namespace, r.id) async for page in verifier.pages_of_runs(store) for r in page]
-        waits = [
-            (w.namespace, w.run) async for page in verifier.pages_of_waits(store) for w in page
-        ]
+            runs = [
+                (r.namespace, r.id) async for page in verifier.pages_of_runs(store) for r in page
+            ]
+            waits = [
+                (w.namespace, w.run) async for page in verifier.pages_of_waits(store) for w in page
+            ]
 
-        expected = {(n, id) for n in ("one", "two", "three") for id in ("a", "b", "c")}
-        assert sorted(runs) == sorted(expected)
-        assert sorted(waits) == sorted(expected)
-        await store.close()
+            expected = {(n, id) for n in ("one", "two", "three") for id in ("a", "b", "c")}
+            assert sorted(runs) == sorted(expected)
+            assert sorted(waits) == sorted(expected)

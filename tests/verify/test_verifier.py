@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
+from datetime import timedelta
 
 import pytest
+from msgspec.structs import replace
 
 from perdure import AsyncClient, Flow, task
 from perdure.diagnostics import Finding, declare
@@ -14,6 +16,7 @@ from perdure.verify import Counts, ExtraRules, Verifier, finding_text
 from perdure.verify.finding import contradiction
 from perdure.verify.load import AuditedRun
 from perdure.verify.rules.jobs import JobView
+from perdure.verify.rules.log import first_event_time
 
 OWN = declare("test.own_rule", "{count:run|runs} seen")
 asking = Flow("asking").wait_for_signal("go").build()
@@ -36,11 +39,11 @@ async def store() -> Store:
 
 
 async def test_tells_how_far_it_is(store):
-    told: list[Counts] = []
-    verifier = Verifier(store, on_progress=told.append)
+    counted: list[Counts] = []
+    verifier = Verifier(store, on_progress=counted.append)
     assert [finding async for finding in verifier.findings()] == []
-    assert [(each.runs, each.jobs) for each in told][:3] == [(1, 0), (2, 0), (2, 1)]
-    assert told[-1] == verifier.counts
+    assert [(each.runs, each.jobs) for each in counted][:3] == [(1, 0), (2, 0), (2, 1)]
+    assert counted[-1] == verifier.counts
 
 
 async def test_asks_rules_of_the_callers_own(store):
@@ -81,6 +84,36 @@ async def test_a_rule_that_fails_is_a_finding_and_hides_no_other(store):
         ("verify.rule_failed", "b"),
     ]
     assert {each.args["rule"] for each in found if each.code == "verify.rule_failed"} == {"broken"}
+
+
+@pytest.mark.parametrize(
+    "created, started, is_found",
+    [
+        (0, 0, False),
+        (1, 1, True),
+        (1, 0, False),
+        (1, None, False),
+        (1, 3, False),
+        (1_000_000, None, False),
+        (1_000_001, 0, True),
+        (1_000_001, None, True),
+    ],
+)
+async def test_only_a_run_that_replaced_another_may_be_younger_than_its_log(
+    store, created, started, is_found
+):
+    """In microseconds after its first event."""
+
+    def redated(view: AuditedRun) -> Iterator[Finding]:
+        at = view.events[0].at
+        times = [None if each is None else at + timedelta(microseconds=each) for each in given]
+        view.run = replace(view.run, created_at=times[0], started_at=times[1])
+        return first_event_time(view)
+
+    given = (created, started)
+    verifier = Verifier(store, extra_rules=ExtraRules(runs=(redated,)))
+    codes = {each.code async for each in verifier.findings()}
+    assert codes == ({"verify.first_event_time"} if is_found else set())
 
 
 async def test_what_cannot_be_read_hides_no_other_part(store):

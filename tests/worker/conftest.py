@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from perdure import AsyncClient, AsyncJobHandle, AsyncRunHandle, Task, Worker
+from perdure.clock import ManualClock
 from perdure.flows.built import BuiltFlow
 from perdure.store.contract import Store
 from perdure.store.opening import store_at
@@ -27,6 +28,20 @@ async def client(store_url: str) -> AsyncIterator[AsyncClient]:
 async def store(store_url: str) -> AsyncIterator[Store]:
     """The store itself, for what no client does: hold a job as a worker that died would."""
     store = store_at(store_url)
+    await store.open()
+    yield store
+    await store.close()
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+async def still_store(store_url: str, clock: ManualClock) -> AsyncIterator[Store]:
+    """The store with a clock that the test turns."""
+    store = store_at(store_url, clock=clock)
     await store.open()
     yield store
     await store.close()

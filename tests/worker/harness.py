@@ -33,7 +33,7 @@ class Running:
 
     async def start(self) -> Running:
         self._serving = asyncio.create_task(self.worker.serve())
-        waiting = asyncio.create_task(self.told(WorkerStarted))
+        waiting = asyncio.create_task(self.emitted(WorkerStarted))
         await asyncio.wait([self._serving, waiting], return_when=asyncio.FIRST_COMPLETED)
         if self._serving.done():
             waiting.cancel()
@@ -59,7 +59,7 @@ class Running:
             and (job_id is None or (isinstance(event, JobEvent) and event.job_id == job_id))
         ]
 
-    async def told(self, found_type: type[E], job_id: str | None = None, count: int = 1) -> E:
+    async def emitted(self, found_type: type[E], job_id: str | None = None, count: int = 1) -> E:
         """Wait until it has told ``count`` events of this kind; the last of them."""
         async with asyncio.timeout(WAIT_SECONDS):
             while len(found := self.all(found_type, job_id)) < count:

@@ -15,9 +15,7 @@ import pytest
 
 from perdure import (
     Concurrency,
-    DuplicateTask,
     InvalidInput,
-    InvalidStoreUrl,
     JobFailed,
     Rate,
     Retry,
@@ -26,14 +24,8 @@ from perdure import (
     Worker,
     task,
 )
-from perdure.clock import new_id
-from perdure.model.ids import JobId
-from perdure.model.job import NewJob
-from perdure.model.partition import Partition
-from perdure.model.retry import encode_policy
-from perdure.store.admission import AGING_DEFAULT
-from perdure.store.contract import Store
 from perdure.worker.events import WorkerEvent
+from tests.support.held import insert_call
 from tests.support.refusal import failing, refused
 from tests.worker import process_tasks
 
@@ -95,7 +87,9 @@ def test_settings_are_refused(settings, code, name):
         Worker("memory://", **{"tasks": [nothing], **settings})
 
 
-UNUSABLE_SETTINGS: dict[str, tuple[dict[str, Any], str, tuple[str, ...]]] = {
+UNUSABLE_SETTINGS: dict[str, tuple[dict[str, Any], str, tuple[str, ...] | None]] = {
+    "a function for a task": ({"tasks": [print]}, "task.not_a_task", None),
+    "two tasks of one name": ({"tasks": [nothing, something]}, "task.duplicate", None),
     "no tasks": ({"tasks": []}, "worker.without_code", ()),
     "an id that cannot be stored": ({"id": "a\x00b"}, "argument.name", ("id",)),
     "no queues": ({"queues": []}, "worker.without_queues", ("queues",)),
@@ -113,16 +107,6 @@ UNUSABLE_SETTINGS: dict[str, tuple[dict[str, Any], str, tuple[str, ...]]] = {
 def test_settings_that_make_no_worker_are_refused(settings, code, where):
     with refused(code, InvalidInput, where=where):
         Worker("memory://", **{"tasks": [nothing], **settings})
-
-
-def test_a_plain_function_is_no_task():
-    with refused("task.not_a_task", InvalidInput):
-        Worker("memory://", tasks=[print])  # type: ignore[list-item]
-
-
-def test_two_tasks_of_one_name_are_refused():
-    with refused("task.duplicate", DuplicateTask):
-        Worker("memory://", tasks=[nothing, something])
 
 
 def test_a_task_that_no_process_could_import_is_refused():
@@ -149,7 +133,7 @@ except InvalidInput as error:
 
 
 @pytest.mark.parametrize(
-    "arguments, told",
+    "arguments, expected",
     [
         (["-"], "task.in_main_module"),
         (["-c", TYPED], "task.in_main_module"),
@@ -158,14 +142,14 @@ except InvalidInput as error:
         (["package/module.py"], "accepted"),
     ],
 )
-def test_a_task_in_a_main_module_that_cannot_be_imported_is_refused(arguments, told, tmp_path):
+def test_a_task_in_a_main_module_that_cannot_be_imported_is_refused(arguments, expected, tmp_path):
     (package := tmp_path / "package").mkdir()
     for name in ("__main__.py", "module.py"):
         (package / name).write_text(TYPED)
     done = subprocess.run(
         [sys.executable, *arguments], input=TYPED, stdout=PIPE, text=True, check=True, cwd=tmp_path
     )
-    assert told in done.stdout
+    assert expected in done.stdout
 
 
 async def test_run_outside_the_main_thread_names_the_alternative():
@@ -207,17 +191,11 @@ def test_what_is_no_event_type_is_refused(found_type):
         Worker("memory://", tasks=[nothing]).on(found_type, print)
 
 
-@pytest.mark.parametrize("url", ["work.db", "mysql://host/db", "", "memory://x?y=1"])
-def test_store_urls_are_refused(url):
-    with pytest.raises(InvalidStoreUrl):
-        Worker(url, tasks=[nothing])
-
-
 UNREACHABLE = ["postgresql://postgres@127.0.0.1:1/nowhere", "sqlite:////nowhere/at/all/work.db"]
 
 
 @pytest.mark.parametrize("url", UNREACHABLE)
-async def test_start_and_serve_report_an_unreachable_store(url):
+async def test_an_unreachable_store_is_reported_however_a_worker_is_started(url):
     worker = Worker(url, tasks=[nothing])
     with pytest.raises(StoreUnreachable):
         await asyncio.to_thread(worker.start)
@@ -242,7 +220,8 @@ UNUSABLE = [
 ]
 
 
-async def test_of_a_foreign_client_fails_its_job_for_good(client, store, start_worker):
+@pytest.mark.parametrize("isolation", ["async", "process"])
+async def test_of_a_foreign_client_fails_its_job_for_good(client, store, start_worker, isolation):
     calls: list[int] = []
 
     @task(retries=Retry(5, first=0))
@@ -250,21 +229,14 @@ async def test_of_a_foreign_client_fails_its_job_for_good(client, store, start_w
         calls.append(number)
         return 2 * number
 
-    await start_worker(double)
+    work: Any = double if isolation == "async" else process_tasks.retry_adding
+    await start_worker(work, concurrency=1)
     for stored in UNUSABLE:
-        job = await insert(store, double.name, stored)
-        with failing("job.invalid_input", JobFailed):
-            await client.jobs.handle(job).result(10)
-
-    assert calls == []
-
-
-async def test_of_a_foreign_client_fails_a_job_in_a_process_for_good(client, store, start_worker):
-    await start_worker(process_tasks.retry_adding, concurrency=1)
-    for stored in UNUSABLE:
-        job = await insert(store, process_tasks.retry_adding.name, stored)
+        job = await insert_call(store, work.name, stored)
         with failing("job.invalid_input", JobFailed):
             await client.jobs.handle(job).result(15)
+
+    assert calls == []
 
 
 @pytest.mark.parametrize("found_type", ["async", "sync"])
@@ -289,8 +261,11 @@ async def test_results_that_cannot_be_stored_fail_the_job(client, start_worker, 
     give: Any = give_async if found_type == "async" else give_sync
     worker = await start_worker(give, payload_max_bytes=1_000)
     for name in results:
-        with pytest.raises(JobFailed, match="result of task 'give'"):
+        with pytest.raises(JobFailed) as caught:
             await (await client.enqueue(give, name)).result(10)
+        assert caught.value.failure is not None
+        code = "payload.too_large" if name == "large" else "payload.not_serializable"
+        assert caught.value.failure.code == code
 
     assert worker.worker.stats().failed == len(results)
     assert worker.worker.stats().running == 0
@@ -339,7 +314,7 @@ async def test_a_stored_policy_that_cannot_be_read_costs_only_its_job(client, st
         return "ran"
 
     worker = await start_worker(work)
-    broken = await insert(store, work.name, b"[[], {}]", policy=b"no json")
+    broken = await insert_call(store, work.name, b"[[], {}]", policy=b"no json")
     with pytest.raises(JobFailed):
         await client.jobs.handle(broken).result(10)
 
@@ -353,19 +328,3 @@ async def test_a_file_that_is_no_database_is_reported(tmp_path):
     path.write_text("not a database, and long enough to be read as one " * 40)
     with refused("store.not_a_database"):
         await Worker(f"sqlite:///{path}", tasks=[nothing]).serve()
-
-
-async def insert(store: Store, name: str, data: bytes, policy: bytes | None = None) -> str:
-    """A job as a client of another version might have written it."""
-    job = NewJob(
-        id=JobId(new_id()),
-        namespace="default",
-        partition=Partition(queue="default", task=name),
-        priority=3,
-        aging=AGING_DEFAULT,
-        input=data,
-        input_hash=1,
-        policy=policy if policy is not None else encode_policy(None, None),
-    )
-    await store.jobs.insert([job])
-    return job.id

@@ -9,9 +9,7 @@ from typing import Any
 import pytest
 
 from perdure import (
-    CONTEXT,
     AsyncClient,
-    AsyncContext,
     BurstResult,
     Concurrency,
     Flow,
@@ -24,6 +22,7 @@ from perdure import (
     task,
 )
 from tests.support.refusal import refused
+from tests.support.tasks import flaky, gated
 from tests.worker.harness import Gate
 
 
@@ -74,21 +73,11 @@ class TestRunUntilIdle:
         assert done == BurstResult(started=6, completed=6, is_idle=True)
 
     async def test_retries_at_once_but_does_not_wait_for_later(self, client, store_url):
-        @task(retries=Retry(2, first=0))
-        async def soon(ctx: AsyncContext = CONTEXT) -> int:
-            if ctx.attempt < 3:
-                raise ValueError(ctx.attempt)
-            return ctx.attempt
-
-        @task(retries=Retry(2, first="1h"))
-        async def later() -> None:
-            raise ValueError
-
-        @task
-        async def never() -> None:
-            raise ValueError
-
-        flow = Flow("waits").delay("1h").then(soon).build()
+        errors = [ValueError("first"), ValueError("second")]
+        _, soon = flaky(*errors, name="soon", retries=Retry(2, first=0))
+        _, later = flaky(*errors, name="later", retries=Retry(2, first="1h"))
+        _, never = flaky(*errors, name="never")
+        flow = Flow("waits").delay("1h").then(add_one).build()
         jobs = [await client.enqueue(each) for each in (soon, later, never)]
         run = await client.submit(flow)
 
@@ -110,7 +99,7 @@ class TestRunUntilIdle:
         assert done == BurstResult(started=5, completed=5, is_idle=True)
         assert [await job.result(0) for job in jobs] == list(range(5))
 
-    async def test_leaves_what_it_cannot_claim(self, client, start_worker, store_url):
+    async def test_leaves_what_it_cannot_claim(self, client, store_url, world):
         gate = Gate()
 
         @task(limits=[Concurrency(1)])
@@ -122,8 +111,7 @@ class TestRunUntilIdle:
         async def idle() -> None:
             pass
 
-        await start_worker(alone)
-        held = await client.enqueue(alone, True)
+        held = await world.enqueue(alone, True)
         await gate.reached()
         left = [await client.enqueue(alone, False), await client.enqueue(idle)]
         await client.queues.pause("paused")
@@ -152,12 +140,7 @@ class TestRunUntilIdle:
         assert [await job.result(0) for job in jobs] == [0, 2, 4, 6]
 
     async def test_can_be_stopped(self, client, store_url):
-        gate = Gate()
-
-        @task
-        async def wait() -> None:
-            await gate.pass_through()
-
+        gate, wait = gated()
         job = await client.enqueue(wait)
         worker = Worker(store_url, tasks=[wait])
         serving = asyncio.create_task(worker.serve_until_idle())

@@ -17,14 +17,13 @@ from perdure import (
     Worker,
     task,
 )
-from perdure.clock import new_id
-from perdure.model.ids import JobId, WorkerId
-from perdure.model.job import Claimed, NewJob
+from perdure.model.ids import WorkerId
 from perdure.model.partition import Partition
 from perdure.model.payload import PlainCodec
 from perdure.model.worker import Renewal
-from perdure.store.contract import POLL_PARTITIONS_MAX, ClaimRequest, PartitionClaim, Store
+from perdure.store.contract import POLL_PARTITIONS_MAX
 from perdure.tasks.node_type import TaskRegistry
+from perdure.testing.contract.builders import new_job
 from perdure.worker.attempt import Attempt
 from perdure.worker.code import FlowCode, TaskCode
 from perdure.worker.events import (
@@ -37,23 +36,11 @@ from perdure.worker.events import (
 )
 from perdure.worker.runner import JobRunner
 from perdure.worker.secrets import Secrets
+from tests.support.held import claimed_by
 from tests.support.tasks import echo, gated, nothing
 from tests.worker.harness import WAIT_SECONDS, Gate, soon
-from tests.worker.watched_store import StoreWatch
 
 pytestmark = pytest.mark.every_store  # processes, clocks and wake-ups differ by store
-
-
-def foreign_job(partition: Partition) -> NewJob:
-    return NewJob(
-        id=JobId(new_id()),
-        namespace="default",
-        partition=partition,
-        priority=3,
-        aging=timedelta(minutes=5),
-        input=b"[[],{}]",
-        input_hash=1,
-    )
 
 
 class TestClaim:
@@ -68,7 +55,9 @@ class TestClaim:
             Partition(queue="default", task=f"unknown-{i:05}")
             for i in range(POLL_PARTITIONS_MAX + 50)
         ]
-        await store.jobs.insert([foreign_job(partition) for partition in partitions])
+        await store.jobs.insert(
+            [new_job(namespace="default", partition=partition) for partition in partitions]
+        )
         job = await client.enqueue(known)
         await start_worker(known, poll="1m")
 
@@ -154,21 +143,6 @@ async def is_over(attempt: Attempt) -> None:
             await asyncio.sleep(0)
 
 
-async def claimed_one(store: Store, task: str) -> Claimed:
-    partition = Partition(queue="default", task=task)
-    claimed = await store.jobs.claim(
-        ClaimRequest(
-            namespace="default",
-            worker=WORKER,
-            partitions=[PartitionClaim(partition=partition.text, queue="default")],
-            limit=1,
-            lease=timedelta(minutes=1),
-        )
-    )
-    assert len(claimed.jobs) == 1
-    return claimed
-
-
 class TestPrefetch:
     """Prefetched jobs wait for a slot for a moment, each from its own claim on."""
 
@@ -182,7 +156,8 @@ class TestPrefetch:
         )
         for _ in range(3):
             await client.enqueue(wait)
-        claims = [await claimed_one(store, wait.name) for _ in range(3)]
+        lease = timedelta(minutes=1)
+        claims = [await claimed_by(store, wait.name, worker=WORKER, lease=lease) for _ in range(3)]
         for claimed in claims:
             runner.take(claimed, is_fresh=True)
         _running, early, late = list(runner.claimed.values())
@@ -203,15 +178,28 @@ class TestPrefetch:
 class TestFencing:
     """A holder whose claim was taken away changes nothing, and is told to stop."""
 
-    async def test_a_body_that_ended_before_its_worker_learned_of_it_counts_as_disabled(
+    async def test_a_parked_job_that_was_resumed_is_its_next_workers(
         self, client, store_url, start_worker
     ):
-        watch, gate = StoreWatch(store_url), Gate()
+        async with AsyncJobQueue(store_url) as queue:
+            job = await client.enqueue(echo.options(max_attempts=3, retries=0), "ours")
+            held = await queue.dequeue("somebody")
+            assert held is not None
+            await queue.release(held)
+            assert await job.status() is Status.PAUSED
+            await queue.resume(job.id)
+            worker = await start_worker(echo)
+            await worker.emitted(AttemptCompleted, job.id)
 
-        @task
-        async def wait() -> str:
-            await gate.pass_through()
-            return "done"
+            with pytest.raises(ClaimLost):
+                await queue.ack(held, "too late")
+        assert await job.result(10) == "ours"
+        assert (await job.record()).attempt == 1
+
+    async def test_a_body_that_ended_before_its_worker_learned_of_it_counts_as_disabled(
+        self, client, watch, start_worker
+    ):
+        gate, wait = gated()
 
         async def end_body() -> None:
             gate.open()
@@ -222,7 +210,7 @@ class TestFencing:
         watch.answers["jobs.check"] = lambda _: Renewal(lost=frozenset(), aborting=frozenset())
         watch.after["jobs.check"] = end_body
         await client.jobs.disable(job.id)
-        await worker.told(AttemptDisabled, job.id)
+        await worker.emitted(AttemptDisabled, job.id)
 
         assert worker.worker.stats().disabled == 1
         assert await job.status() is Status.DISABLED
@@ -242,7 +230,7 @@ class TestFencing:
         job = await client.enqueue(wait)
         await gate.reached()
         await client.jobs.disable(job.id)
-        await worker.told(AttemptDisabled, job.id)
+        await worker.emitted(AttemptDisabled, job.id)
         gate.open()
         await gate.left()
         await (await client.enqueue(nothing)).result(10)
@@ -269,32 +257,12 @@ class TestFencing:
         await gates[0].reached()
         await client.jobs.disable(job.id)
         await client.jobs.enable(job.id)
-        await worker.told(AttemptStarted, job.id, count=2)
+        await worker.emitted(AttemptStarted, job.id, count=2)
         await soon(contexts[0].abort_signal.wait_async())
-        await worker.told(AttemptLost, job.id)
+        await worker.emitted(AttemptLost, job.id)
         for gate in gates:
             gate.open()
 
         assert await job.result(10) == "body 2"
-        await worker.told(AttemptCompleted, job.id)
+        await worker.emitted(AttemptCompleted, job.id)
         assert (await job.record()).epoch > 1
-
-
-class TestQueue:
-    """The narrow queue and workers share jobs, under the same fence."""
-
-    async def test_gives_a_job_that_failed_to_a_worker(self, client, store_url, start_worker):
-        async with AsyncJobQueue(store_url) as queue:
-            job = await client.enqueue(echo.options(max_attempts=3, retries=0), "ours")
-            held = await queue.dequeue("somebody")
-            assert held is not None
-            await queue.release(held)
-            assert await job.status() is Status.PAUSED
-            await queue.resume(job.id)
-            worker = await start_worker(echo)
-            await worker.told(AttemptCompleted, job.id)
-
-            with pytest.raises(ClaimLost):
-                await queue.ack(held, "too late")
-        assert await job.result(10) == "ours"
-        assert (await job.record()).attempt == 1

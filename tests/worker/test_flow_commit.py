@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 from functools import partial
 from typing import Any
 
@@ -18,21 +17,19 @@ from perdure import (
     AsyncRunHandle,
     Concurrency,
     Flow,
-    Permanent,
     RunFailed,
     RunStatus,
     Status,
     task,
 )
 from perdure.flows.built import BuiltFlow
-from perdure.model.event import NewEvent
-from perdure.model.ids import RunId
 from perdure.model.partition import Partition
 from perdure.model.payload import PlainCodec
-from perdure.model.run import CommitState, RunCommit
 from perdure.model.trigger import CancelRun
-from perdure.store.contract import Store
 from perdure.worker.events import AttemptCompleted, AttemptLost, AttemptRequeued, AttemptStarted
+from tests.support.held import append_event
+from tests.support.refusal import failing
+from tests.support.tasks import flaky
 from tests.worker.harness import Gate, Peak, Running, until
 
 BRIEFLY = 0.01
@@ -57,7 +54,7 @@ class TestCost:
         run = await client.submit(flow, 7)
 
         assert await run.result(10) == 7
-        await worker.told(AttemptCompleted, count=10)
+        await worker.emitted(AttemptCompleted, count=10)
         assert watch.calls["runs.commit"] <= 10
         assert watch.calls["runs.load"] == 1
         assert len({event.job_id for event in worker.all(AttemptStarted)}) == 1
@@ -73,7 +70,7 @@ class TestCost:
         assert [await run.result(10) for run in runs] == list(range(40))
         assert watch.calls["runs.commit"] < 40 * 5 / 2
 
-    async def test_of_branches_needs_no_read_on_one_worker(self, client, start_worker, watch):
+    async def test_of_branches_needs_no_read_on_one_worker(self, watch, world):
         flow = (
             Flow("wide")
             .then(lambda _: list(range(20)), name="spread")
@@ -81,39 +78,11 @@ class TestCost:
             .then(nothing, name="last")
             .build()
         )
-        await start_worker(flows=[flow], store=watch.store, concurrency=20)
-
-        assert await (await client.submit(flow)).result(10) == list(range(20))
+        assert await (await world.submit(flow, store=watch.store, concurrency=20)).result(
+            10
+        ) == list(range(20))
         assert watch.calls["runs.load"] == 1
         assert watch.calls["runs.event_values"] == 0
-
-
-class TestALoopsCheck:
-    async def test_is_run_at_once_only_if_it_is_a_plain_function(self, client, start_worker):
-        """A task has settings of its own, and may block: it gets a job, whatever its name."""
-        seen: dict[str, threading.Thread] = {}
-
-        @task(name="named.count.until")
-        def is_enough(number: int) -> bool:
-            seen["task"] = threading.current_thread()
-            return number >= 2
-
-        def is_plenty(number: int) -> bool:
-            seen["function"] = threading.current_thread()
-            return number >= 2
-
-        @task
-        async def count(number: int) -> int:
-            return number + 1
-
-        named = Flow("named").loop(count, until=is_enough).build()
-        plain = Flow("plain").loop(count, until=is_plenty).build()
-        await start_worker(flows=[named, plain])
-
-        assert await (await client.submit(named, 0)).result(10) == 2
-        assert await (await client.submit(plain, 0)).result(10) == 2
-        here = threading.current_thread()
-        assert (seen["task"] is here, seen["function"] is here) == (False, True)
 
 
 class TestGoingOnInPlace:
@@ -186,7 +155,7 @@ class TestGoingOnInPlace:
 
         await until(is_known)
         gate.open()
-        await worker.told(AttemptCompleted)
+        await worker.emitted(AttemptCompleted)
 
         [waiting] = await client.jobs.list(status="waiting")
         assert waiting.task == "nothing"
@@ -351,31 +320,17 @@ class TestCommit:
         assert await run.result(10) == 1
 
     async def test_a_failing_node_frees_its_slot(self, client, start_worker):
-        @task
-        async def fail(_: Any) -> None:
-            raise ValueError("no")
-
+        _, fail = flaky(*[ValueError("no")] * 3)
         flow = Flow("failing").then(fail).build()
         worker = await start_worker(flows=[flow], concurrency=1)
         for _ in range(3):
-            with pytest.raises(RunFailed, match="no"):
+            with failing(None, RunFailed, type="ValueError"):
                 await (await client.submit(flow)).result(10)
 
         assert worker.worker.stats().running == 0
 
 
-@task
-async def pass_on(value: Any) -> Any:
-    return value
-
-
-@task
-async def fail(value: Any) -> Any:
-    raise Permanent(f"not with {value}")
-
-
-waiting = Flow("waiting").wait_for_signal("go").then(pass_on, name="after").build()
-failing = Flow("failing").then(fail).build()
+waiting = Flow("waiting").wait_for_signal("go").then(nothing, name="after").build()
 
 
 async def has_status(run: AsyncRunHandle, status: RunStatus) -> bool:
@@ -418,8 +373,8 @@ class TestUndo:
         async def undo(_: Any, ctx: AsyncContext = CONTEXT) -> None:
             undone.append(str(ctx.run_id))
 
-        child = Flow("child").then(pass_on, undo=undo).wait_for_signal("go").build()
-        own = Flow("own").then(pass_on, undo=undo).flow(child).build()
+        child = Flow("child").then(nothing, undo=undo).wait_for_signal("go").build()
+        own = Flow("own").then(nothing, undo=undo).flow(child).build()
         none = Flow("none").flow(child).build()
         await start_worker(flows=[own, none])
         for flow in (own, none):
@@ -445,43 +400,24 @@ async def cancel_alone(
 # Runs whose log a worker cannot use: nothing is written to them, and nothing turns in circles.
 
 
-@task
-async def keep(value: Any) -> Any:
-    return value
-
-
-FLOW = Flow("kept").then(keep, name="first").then(keep, name="second").build()
-
-
-async def append(store: Store, run: str, data: bytes) -> None:
-    """Write an event that this version does not understand."""
-    commit = RunCommit(
-        namespace="default",
-        run=RunId(run),
-        expected=1,
-        token=77,
-        events=(NewEvent(data=data),),
-        status=RunStatus.RUNNING,
-    )
-    answer = await store.runs.commit([commit])
-    assert answer.results[0].state is CommitState.DONE
+FLOW = Flow("kept").then(nothing, name="first").then(nothing, name="second").build()
 
 
 class TestALogThatCannotBeUsed:
     async def test_of_a_newer_version_is_left_to_newer_workers(self, client, start_worker, store):
         run = await client.submit(FLOW, 3)
-        await append(store, run.id, b'{"type":"NodeDreamt"}')
+        await append_event(store, run.id, b'{"type":"NodeDreamt"}')
         worker = await start_worker(flows=[FLOW])
-        await worker.told(AttemptLost)
+        await worker.emitted(AttemptLost)
         [job] = await store.queries.run_jobs("default", run.id)
         assert job.status is Status.SCHEDULED
         assert (await run.record()).status is RunStatus.RUNNING
 
     async def test_that_is_corrupt_parks_the_job(self, client, start_worker, store):
         run = await client.submit(FLOW, 3)
-        await append(store, run.id, b"not JSON")
+        await append_event(store, run.id)
         worker = await start_worker(flows=[FLOW])
-        await worker.told(AttemptLost)
+        await worker.emitted(AttemptLost)
         [job] = await store.queries.run_jobs("default", run.id)
         assert job.status is Status.PAUSED
         assert job.attempt == 0
@@ -498,7 +434,7 @@ class Picky(PlainCodec):
 
 class TestWaitsOfARunThatRaises:
     async def test_stop_no_timer_of_another(self, client, start_worker):
-        timer = Flow("timer").delay("10ms").then(keep).build()
+        timer = Flow("timer").delay("10ms").then(nothing).build()
         bad = [await client.submit(timer, f"poison {n}") for n in range(3)]
         good = [await client.submit(timer, n) for n in range(3)]
 

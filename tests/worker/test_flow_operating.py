@@ -65,7 +65,7 @@ class TestCancel:
         assert took < 1
         with refused("run.cancelled", RunCancelled):
             await run.result(5)
-        await worker.told(AttemptLost)
+        await worker.emitted(AttemptLost)
         # Its slot is free.
         gate.open()
         other = Flow("other").then(pass_on).build()
@@ -90,7 +90,7 @@ class TestCancel:
         flow = Flow("next").then(pass_on).then(hold).build()
         worker = await start_worker(flows=[flow], store=watch.store)
         await client.submit(flow, 1, id="r")
-        lost = await worker.told(AttemptLost)
+        lost = await worker.emitted(AttemptLost)
 
         assert lost.node == "hold"
         assert time.monotonic() - began < 1
@@ -117,7 +117,7 @@ class TestPause:
         await gate.reached()
         began = time.monotonic()
         await run.pause(reason="maintenance", by="ops")
-        await worker.told(AttemptLost)
+        await worker.emitted(AttemptLost)
         took = time.monotonic() - began
         [parked] = await store.queries.run_jobs("default", run.id)
         paused = await run.record()
@@ -286,7 +286,7 @@ class TestOutage:
         assert [event.key for event in await run.events() if event.key] == ["a", "b"]
         assert len(worker.all(AttemptStarted)) == 2
 
-    async def test_while_others_were_faster(self, client, start_worker, watch, monkeypatch):
+    async def test_while_others_were_faster(self, watch, monkeypatch, world):
         monkeypatch.setattr(steps, "RETRY_SECONDS", 0.01)
         gate = Gate()
 
@@ -304,8 +304,7 @@ class TestOutage:
             .join(pass_on, name="both")
             .build()
         )
-        await start_worker(flows=[flow], store=watch.store)
-        run = await client.submit(flow, 1)
+        run = await world.submit(flow, 1, store=watch.store)
         await gate.reached()
         await run.signal("s", 2)
         watch.after["runs.load"] = fail

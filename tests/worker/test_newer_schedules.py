@@ -210,9 +210,9 @@ class Idle(DueWork):
 @pytest.mark.parametrize("backs_off, polls", [(True, 0), (False, 1)])
 async def test_what_backs_off_causes_no_poll_at_once(backs_off, polls):
     """Else a worker would do nothing but poll for as long as it is due."""
-    work, told = Idle(backs_off=backs_off), []
-    work.process(lambda: told.append("poll"))
+    work, polled = Idle(backs_off=backs_off), []
+    work.process(lambda: polled.append("poll"))
     for _ in range(5):
         await asyncio.sleep(0)
-    assert len(told) == polls
+    assert len(polled) == polls
     assert work.pause_seconds == float(backs_off)

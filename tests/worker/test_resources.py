@@ -29,7 +29,8 @@ from perdure import (
     task,
 )
 from perdure.testing import AsyncKit
-from tests.support.refusal import refused
+from tests.support.refusal import failing, refused
+from tests.support.tasks import nothing
 from tests.worker import resource_tasks as tasks
 from tests.worker.conftest import StartWorker
 from tests.worker.resource_tasks import DB, NOTES, Pool, Session
@@ -62,11 +63,6 @@ def notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Notes:
 CACHE = resource("cache", dict[str, str])
 
 
-@task
-def idle() -> None:
-    pass
-
-
 def opening(**values: Any) -> Callable[[], Any]:
     @asynccontextmanager
     async def lifespan() -> AsyncIterator[dict[str, Any]]:
@@ -86,10 +82,8 @@ class TestBodies:
 
         for body in BODIES:
             assert await (await client.enqueue(body, tenant="ann")).result(30) == ["ann", True]
-            with pytest.raises(JobFailed) as failed:
+            with failing(None, JobFailed, type="ValueError"):
                 await (await client.enqueue(body, tenant="bad")).result(30)
-            assert failed.value.failure is not None
-            assert failed.value.failure.type == "ValueError"
 
         if provide in (tasks.provide_and_close, tasks.provide_and_close_async):
             ends = [text for text, _ in notes() if text != "opened"]
@@ -116,7 +110,7 @@ class TestBodies:
 
         assert notes()[2:] == [("closed", free), ("closed", os.getpid())]
 
-    async def test_get_them_in_nodes_with_the_facts_of_their_job(self, client, start_worker):
+    async def test_get_them_in_nodes_with_the_facts_of_their_job(self, world):
         facts: list[tuple[object, ...]] = []
 
         def provide(ctx: BaseContext) -> dict[str, Any]:
@@ -149,8 +143,7 @@ class TestBodies:
             .use(Ask(), name="ask")
             .build()
         )
-        await start_worker(flows=[flow], provide=provide, provides=["session"])
-        run = await client.submit(flow, 7)
+        run = await world.submit(flow, 7, provide=provide, provides=["session"])
 
         assert await run.result(10) == "ann in asking"
         assert [node.output for node in await run.nodes() if node.id == "ending"] == ["ann 7 ann"]
@@ -171,10 +164,8 @@ class TestBodies:
             return "saved"
 
         job = await world.enqueue(save, provide=provide, provides=["session"])
-        with pytest.raises(JobFailed) as failed:
+        with failing(None, JobFailed, type="OSError"):
             await job.result(10)
-        assert failed.value.failure is not None
-        assert failed.value.failure.type == "OSError"
 
     async def test_mask_secrets_that_the_factory_reads(self, world):
         def provide(ctx: BaseContext) -> dict[str, Any]:
@@ -235,7 +226,7 @@ class TestRefused:
 
         built: dict[str, Any] = {"provide": tasks.provide, "provides": ["session"]}
         with refused(code, InvalidInput):
-            await Worker(store_url, tasks=[idle], lifespan=lifespan, **built).serve()
+            await Worker(store_url, tasks=[nothing], lifespan=lifespan, **built).serve()
 
     async def test_a_lifespan_that_fails_fails_the_start(self, store_url, client):
         @asynccontextmanager
@@ -245,7 +236,7 @@ class TestRefused:
             yield
 
         with pytest.raises(ConnectionError):
-            await Worker(store_url, tasks=[idle], lifespan=lifespan).serve()
+            await Worker(store_url, tasks=[nothing], lifespan=lifespan).serve()
         assert not (await client.workers.list()).items
 
     async def test_a_lifespan_that_fails_to_close_is_logged(self, start_worker, caplog):
@@ -254,7 +245,7 @@ class TestRefused:
             yield
             raise ConnectionError("gone")
 
-        running = await start_worker(idle, lifespan=lifespan)
+        running = await start_worker(nothing, lifespan=lifespan)
         with caplog.at_level(logging.ERROR, "perdure.worker"):
             await running.stop()
 
@@ -277,10 +268,8 @@ class TestRefused:
             pass
 
         job = await world.enqueue(save, provide=lambda ctx: built, provides=["session"])
-        with pytest.raises(JobFailed) as failed:
+        with failing(code, JobFailed):
             await job.result(10)
-        assert failed.value.failure is not None
-        assert failed.value.failure.code == code
 
     async def test_a_missing_name_in_the_context_fails_the_job_for_good(self, world):
         @task(retries=Retry(3, first=0))
@@ -290,10 +279,8 @@ class TestRefused:
             ctx.resources["other"]
 
         job = await world.enqueue(read, lifespan=opening(db=1))
-        with pytest.raises(JobFailed) as failed:
+        with failing("resource.missing", JobFailed):
             await job.result(10)
-        assert failed.value.failure is not None
-        assert failed.value.failure.code == "resource.missing"
 
     @pytest.mark.parametrize(
         "code, settings",
@@ -403,7 +390,6 @@ async def test_a_failed_run_names_the_node_whose_resource_does_not_fit(
 ):
     flow = Flow("finding").then(find).build()
     await start_worker(flows=[flow], provide=lambda ctx: {"store": 3}, provides=["store"])
-    with pytest.raises(RunFailed) as failed:
+    with failing("resource.wrong_type", RunFailed) as failed:
         await (await client.submit(flow, 3)).result(10)
-    assert failed.value.failure is not None
-    assert (failed.value.node, failed.value.failure.code) == ("find", "resource.wrong_type")
+    assert failed.value.node == "find"

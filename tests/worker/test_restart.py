@@ -7,17 +7,29 @@ from typing import Any
 
 import pytest
 
-from perdure import AsyncClient, AsyncJobHandle, Status, Task, Worker, WorkerSuperseded, task
+from perdure import AsyncClient, AsyncJobHandle, Status, Task, Worker, WorkerSuperseded
 from perdure.model.ids import WorkerId
-from perdure.model.partition import Partition
-from perdure.store.contract import ClaimRequest, PartitionClaim, Store
+from perdure.store.contract import Store
 from perdure.worker.events import AttemptLost, AttemptStarted, JobTakenOver, WorkerStarted
+from tests.support.held import claimed_by
 from tests.support.tasks import gated, nothing
-from tests.worker.harness import Gate, Running, until
+from tests.worker.harness import Running, until
 
 pytestmark = pytest.mark.every_store
 
 ID = WorkerId("w")
+
+
+async def renewed(client: AsyncClient, worker: Worker) -> Running:
+    """A worker that has renewed its lease once; with one of 1h, the next time is in 20 minutes."""
+    running = await Running(worker).start()
+
+    async def has_renewed() -> bool:
+        [state] = await client.workers.list()
+        return state.seen_at > state.started_at
+
+    await until(has_renewed)
+    return running
 
 
 async def claimed_before(
@@ -25,18 +37,8 @@ async def claimed_before(
 ) -> AsyncJobHandle:
     """A job as a worker left it that was killed, under a lease that does not expire here."""
     job = await client.enqueue(work)
-    partition = Partition(queue="default", task=work.name)
-    await store.jobs.claim(
-        ClaimRequest(
-            namespace="default",
-            worker=ID,
-            partitions=[PartitionClaim(partition=partition.text, queue="default")],
-            limit=1,
-            lease=timedelta(hours=1),
-            incarnation=incarnation,
-        )
-    )
-    assert await job.status() is Status.ACTIVE
+    lease = timedelta(hours=1)
+    await claimed_by(store, work.name, worker=ID, lease=lease, incarnation=incarnation)
     return job
 
 
@@ -72,7 +74,7 @@ class TestRestart:
         seen = []
         for count in (1, 2):
             await worker.start()
-            await worker.told(WorkerStarted, count=count)
+            await worker.emitted(WorkerStarted, count=count)
             [state] = await client.workers.list()
             seen.append(state.info.incarnation)
             await worker.stop()
@@ -84,19 +86,19 @@ class TestRestart:
 class TestTwoWorkersWithOneId:
     async def test_the_older_one_loses_its_claims_and_stops(self, client, start_worker, store_url):
         gate, wait = gated()
-        older = Running(Worker(store_url, tasks=[wait], id=ID, lease="900ms"))
-        await older.start()
+        older = await renewed(client, Worker(store_url, tasks=[wait], id=ID, lease="1h"))
         job = await client.enqueue(wait)
         await gate.reached()
 
-        newer = await start_worker(wait, id=ID)
+        newer = await start_worker(wait, id=ID)  # takes the job over
+        older.worker.scale(5)  # writes its row at once, and learns that it was replaced
         with pytest.raises(WorkerSuperseded) as raised:
             await older.stopped()
-        await newer.told(AttemptStarted, job.id)
+        await newer.emitted(AttemptStarted, job.id)
         gate.open()
 
         assert raised.value.worker == ID
-        await older.told(AttemptLost, job.id)
+        await older.emitted(AttemptLost, job.id)
         await job.result(10)
         assert (await job.record()).crashes == 1
         [state] = await client.workers.list()
@@ -106,25 +108,13 @@ class TestTwoWorkersWithOneId:
     async def test_what_the_older_one_claims_meanwhile_is_requeued_at_no_cost(
         self, client, start_worker, store_url
     ):
-        gate = Gate()
-
-        @task
-        async def wait() -> None:
-            await gate.pass_through()
-
-        older = Running(Worker(store_url, tasks=[wait], id=ID, lease="1h"))
-        await older.start()
-
-        async def has_renewed() -> bool:
-            [state] = await client.workers.list()
-            return state.seen_at > state.started_at
-
-        await until(has_renewed)  # the next time is in twenty minutes
+        _, wait = gated()
+        older = await renewed(client, Worker(store_url, tasks=[wait], id=ID, lease="1h"))
         newer = await start_worker(nothing, id=ID)
         job = await client.enqueue(wait)
-        await older.told(AttemptStarted, job.id)
+        await older.emitted(AttemptStarted, job.id)
 
-        older.worker.scale(5)  # writes its row at once, and learns that it was replaced
+        older.worker.scale(5)
         with pytest.raises(WorkerSuperseded):
             await older.stopped()
 

@@ -46,8 +46,16 @@ async def _is_sound(store_url: str, store: Store):
 
 
 class Runs:
-    def __init__(self, client: Any) -> None:
+    def __init__(self, client: Any, start_worker: Any) -> None:
         self.client = client
+        self.start_worker = start_worker
+
+    async def hold_place(self, id: str) -> Any:
+        """Start a worker, and a run that takes the only place; the worker."""
+        worker = await self.start_worker(flows=[HELD])
+        await self.client.submit(HELD, id=id)
+        await self.are(Waiting, id)
+        return worker
 
     async def by_status(self, status: RunStatus) -> list[str]:
         found = await self.client.runs.list(status=status.value)
@@ -65,8 +73,8 @@ class Runs:
 
 
 @pytest.fixture
-def runs(client: Any) -> Runs:
-    return Runs(client)
+def runs(client: Any, start_worker: Any) -> Runs:
+    return Runs(client, start_worker)
 
 
 class TestAPlace:
@@ -98,9 +106,7 @@ class TestAPlace:
         await runs.are(Waiting, *({"cancel": "b", "replace": "ab"}[end]))
 
     async def test_goes_to_the_most_urgent_run(self, client, runs, start_worker):
-        await start_worker(flows=[HELD])
-        await client.submit(HELD, id="first")
-        await runs.are(Waiting, "first")
+        await runs.hold_place("first")
         await client.submit(HELD, id="low", priority="low")
         await client.submit(HELD, id="normal")
         await client.submit(HELD, id="raised", priority="low")
@@ -131,11 +137,10 @@ class TestAPlace:
         await runs.go("x")
         await runs.are(Waiting, "x2")
 
-    async def test_is_not_needed_by_child_runs(self, client, start_worker):
+    async def test_is_not_needed_by_child_runs(self, world):
         child = Flow("inner", max_running=1).then(pass_on).build()
         parent = Flow("outer", max_running=1).map(child, name="each").build()
-        await start_worker(flows=[parent])
-        assert await (await client.submit(parent, [1, 2, 3])).result(10) == [1, 2, 3]
+        assert await (await world.submit(parent, [1, 2, 3])).result(10) == [1, 2, 3]
 
     async def test_serves_every_run_in_turn_with_several_workers(self, client, start_worker):
         flow = Flow("busy", max_running=3).then(pass_on).then(pass_on, name="again").build()
@@ -147,9 +152,7 @@ class TestAPlace:
 
     async def test_may_be_one_of_more_once_the_bound_is_raised(self, client, runs, start_worker):
         raised = Flow("held", max_running=3).wait_for_signal("go").then(pass_on).build()
-        await start_worker(flows=[HELD])
-        await client.submit(HELD, id="a")
-        await runs.are(Waiting, "a")
+        await runs.hold_place("a")
         await client.submit(HELD, id="b")
         await client.submit(raised, id="c")
         await client.submit(raised, id="d", priority="high")
@@ -160,9 +163,7 @@ class TestAPlace:
         await runs.are(Waiting, "b", "c")
 
     async def test_is_taken_by_a_delayed_run_at_its_time(self, client, runs, start_worker):
-        await start_worker(flows=[HELD])
-        await client.submit(HELD, id="a")
-        await runs.are(Waiting, "a")
+        await runs.hold_place("a")
         await client.submit(HELD, id="late", delay="1ms", priority="low")
 
         async def waits_for_a_place() -> bool:
@@ -180,9 +181,7 @@ class TestAPlace:
         self, client, runs, start_worker, store
     ):
         """The commit that ends a run makes the next one due, whoever is there to see it."""
-        worker = await start_worker(flows=[HELD])
-        await client.submit(HELD, id="a")
-        await runs.are(Waiting, "a")
+        worker = await runs.hold_place("a")
         await client.submit(HELD, id="b")
         await worker.stop()
 
@@ -234,9 +233,7 @@ class TestAQueuedRun:
     async def test_can_be_paused_resumed_and_cancelled_without_blocking_others(
         self, client, runs, start_worker
     ):
-        await start_worker(flows=[HELD])
-        await client.submit(HELD, id="a")
-        await runs.are(Waiting, "a")
+        await runs.hold_place("a")
         for id in ("paused", "cancelled", "b"):
             await client.submit(HELD, id=id)
         await client.runs.pause("paused")
@@ -269,9 +266,7 @@ class TestAQueuedRun:
             assert found.code == "explain.run_queued_no_worker"
 
     async def test_counts_its_timeout_from_its_start(self, client, runs, start_worker, store):
-        await start_worker(flows=[HELD])
-        await client.submit(HELD, id="a")
-        await runs.are(Waiting, "a")
+        await runs.hold_place("a")
         await client.submit(HELD, id="b", timeout="1h")
         waits = await store.queries.run_waits("default", "b")
         assert [wait.key for wait in waits] == [RUN_START]
@@ -281,9 +276,7 @@ class TestAQueuedRun:
         assert RUN_TIMEOUT in [wait.key for wait in waits]
 
     async def test_of_a_schedule_waits_too(self, client, runs, start_worker):
-        await start_worker(flows=[HELD])
-        await client.submit(HELD, id="a")
-        await runs.are(Waiting, "a")
+        await runs.hold_place("a")
         await client.schedules.save("often", HELD, every="1h")
         started = await client.schedules.trigger("often")
         await runs.are(Queued, started.run)

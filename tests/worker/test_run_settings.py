@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -17,8 +18,11 @@ from perdure import (
     run_flow_async,
     task,
 )
+from perdure.model.ids import RunId
 from perdure.store.contract import Store
 from perdure.verify.verifier import verify_store
+from perdure.worker.events import AttemptFailed, AttemptRetried
+from tests.support.refusal import failing, refused
 from tests.worker.harness import Gate, until
 
 PAST = datetime(2020, 1, 1, tzinfo=UTC)
@@ -59,11 +63,9 @@ async def status(client: Any, id: str) -> RunStatus:
     return (await client.runs.get(id)).status
 
 
-async def failure_code(run: Any) -> Any:
-    with pytest.raises(RunFailed) as caught:
+async def times_out(run: Any) -> None:
+    with failing("run.timed_out", RunFailed):
         await run.result(10)
-    assert caught.value.failure is not None
-    return caught.value.failure.code
 
 
 class TestADelayedRun:
@@ -121,9 +123,8 @@ class TestADelayedRun:
 
     async def test_checks_its_input_when_it_is_submitted(self, client):
         strict = Flow("strict").map(pass_on, over="items").build()
-        with pytest.raises(InvalidInput) as refused:
+        with refused("flow.invalid_input", InvalidInput):
             await client.submit(strict, 7, delay="1h")
-        assert refused.value.code == "flow.invalid_input"
         assert await client.runs.count() == 0
 
 
@@ -221,9 +222,8 @@ def test_settings_of_a_flow_are_written_as_yaml_and_are_not_part_of_its_version(
         plain.version,
         built.settings,
     )
-    with pytest.raises(InvalidFlow) as refused:
+    with refused("argument.not_positive", InvalidFlow):
         Flow.from_yaml("flow: any\ntimeout: 0s\nnodes: [{id: a, task: pass_on}]", tasks=[pass_on])
-    assert [fault.code for fault in refused.value.faults] == ["argument.not_positive"]
 
 
 class TestThePlaceOfARun:
@@ -242,6 +242,24 @@ class TestThePlaceOfARun:
             ("b", "pass_on", "gpu", ("eu",)),
             ("b", "slow", "slow", ("eu",)),
         }
+
+    @pytest.mark.parametrize("is_read", [False, True])
+    async def test_is_not_for_nodes_in_the_default_queue(
+        self, client, start_worker, store, is_read
+    ):
+        plain = Flow("placed").then(pass_on).then(pass_on, name="here").build()
+        flow = Flow("placed").then(pass_on).then(pass_on, name="here", queue="default").build()
+        assert flow.version == plain.version
+        if is_read:
+            flow = Flow.from_yaml(flow.to_yaml(), tasks=[pass_on])
+        parent = Flow("parent").flow(flow).build()
+        run = await client.submit(flow, 1, queue="gpu")
+        above = await client.submit(parent, 1, queue="gpu")
+        await start_worker(flows=[parent], queues=["gpu"])
+        for id in (run.id, f"{above.id}/placed"):
+            await until(partial(_waits_in, store, id, {"here": "default"}))
+        await start_worker(flows=[parent])
+        assert [await run.result(10), await above.result(10)] == [1, 1]
 
     async def test_of_a_flow_is_served_by_its_workers(self, client, start_worker):
         flow = Flow("placed", queue="gpu", tags=["eu"]).then(pass_on).build()
@@ -277,10 +295,11 @@ class TestAChildRun:
         flow = getattr(Flow("parent"), method)(self.CHILD, name="run", **given).build()
         read = Flow.from_yaml(flow.to_yaml(), flows=[self.CHILD], tasks=[pass_on])
         assert (read.version, read.settings) == (flow.version, flow.settings)
-        await start_worker(flows=[read])
+        worker = await start_worker(flows=[read])
         run = await client.submit(read, [1], priority=4)
         id = f"{run.id}/run" + ("[0]" if method == "map" else "")
         await until(lambda: _has_started(client, id))
+        await worker.stop()  # so that the job stays in the queue
         child = await client.runs.get(id)
         await client.runs.signal(child.id, "go")
 
@@ -296,7 +315,7 @@ class TestATimeout:
         flow = Flow("parent", timeout="100ms").flow(WAITING).build()
         await start_worker(flows=[flow])
         run = await client.submit(flow, 1, id="p")
-        assert await failure_code(run) == "run.timed_out"
+        await times_out(run)
         await until(lambda: _is_ended(client, "p/waiting"))
         assert await status(client, "p/waiting") is RunStatus.CANCELLED
 
@@ -304,11 +323,11 @@ class TestATimeout:
         flow = Flow("undone").then(pass_on, undo=undo).wait_for_signal("go").build()
         await start_worker(flows=[flow])
         run = await client.submit(flow, 1, timeout="100ms")
-        assert await failure_code(run) == "run.timed_out"
+        await times_out(run)
         types = [each.type for each in (await client.runs.events(run.id)).items]
         assert "node_undone" in types
 
-    async def test_does_not_interrupt_a_compensation(self, client, start_worker, store):
+    async def test_does_not_interrupt_a_compensation(self, client, store, world):
         gate = Gate()
 
         @task
@@ -317,13 +336,12 @@ class TestATimeout:
 
         steps = Flow("undone", timeout="1h").then(pass_on, undo=held).then(fail, retries=0)
         flow = steps.build()
-        await start_worker(flows=[flow])
-        run = await client.submit(flow, 1)
+        run = await world.submit(flow, 1)
         await gate.reached()
         assert await status(client, run.id) is RunStatus.COMPENSATING
         assert await store.queries.run_waits("default", run.id) == []  # nor the timer
         gate.open()
-        with pytest.raises(RunFailed, match="ValueError: no"):
+        with failing(None, RunFailed, type="ValueError"):
             await run.result(10)
 
     async def test_counts_while_the_run_is_paused_but_not_while_it_is_queued(
@@ -333,20 +351,19 @@ class TestATimeout:
         await start_worker(flows=[WAITING])
         await until(lambda: _has_started(client, run.id))
         await client.runs.pause(run.id)
-        assert await failure_code(run) == "run.timed_out"
+        await times_out(run)
 
-    async def test_may_leave_out_the_time_that_the_run_waits(self, client, start_worker, store):
+    async def test_may_leave_out_the_time_that_the_run_waits(self, client, start_worker, world):
         flow = (
             Flow("patient", timeout="400ms", timeout_counts_waiting=False)
             .wait_for_signal("go")
             .then(pass_on)
             .build()
         )
-        await start_worker(flows=[flow])
-        run = await client.submit(flow, 1)
+        run = await world.submit(flow, 1)
         quick = await client.submit(WAITING, 1, timeout="450ms")
         await start_worker(flows=[WAITING])
-        assert await failure_code(quick) == "run.timed_out"
+        await times_out(quick)
         assert await status(client, run.id) is RunStatus.WAITING
         await client.runs.signal(run.id, "go", 5)
         assert await run.result(10) == 5
@@ -354,7 +371,7 @@ class TestATimeout:
     async def test_starts_again_with_a_retry(self, client, start_worker, store):
         await start_worker(flows=[WAITING])
         run = await client.submit(WAITING, 1, timeout="100ms")
-        assert await failure_code(run) == "run.timed_out"
+        await times_out(run)
         await client.runs.retry(run.id)
         [timer] = [
             each
@@ -362,12 +379,12 @@ class TestATimeout:
             if each.key == "run:timeout"
         ]
         assert timer.due_at > timer.opened_at
-        assert await failure_code(run) == "run.timed_out"
+        await times_out(run)
 
     async def test_may_be_a_deadline_which_a_late_retry_drops(self, client, start_worker, store):
         run = await client.submit(WAITING, 1, deadline=PAST)
         await start_worker(flows=[WAITING])
-        assert await failure_code(run) == "run.timed_out"
+        await times_out(run)
         await client.runs.retry(run.id)
         assert [each.key for each in await store.queries.run_waits("default", run.id)] == ["go"]
         await client.runs.signal(run.id, "go", 5)
@@ -388,7 +405,7 @@ class TestATimeout:
 
 class TestAttemptsOfARun:
     @pytest.mark.parametrize("on_error", ["fail", "continue"])
-    async def test_are_bounded_over_all_nodes(self, client, start_worker, on_error):
+    async def test_are_bounded_over_all_nodes(self, client, on_error, world):
         flow = (
             Flow("failing", max_attempts=2)
             .fork(
@@ -397,11 +414,21 @@ class TestAttemptsOfARun:
             )
             .build()
         )
-        await start_worker(flows=[flow])
-        run = await client.submit(flow, 1)
-        assert await failure_code(run) == "run.attempts_exhausted"
+        run = await world.submit(flow, 1)
+        with failing("run.attempts_exhausted", RunFailed):
+            await run.result(10)
         await client.runs.retry(run.id)
-        assert await failure_code(run) == "run.attempts_exhausted"
+        with failing("run.attempts_exhausted", RunFailed):
+            await run.result(10)
+
+    async def test_are_not_said_to_be_retried_when_they_are_exhausted(self, client, start_worker):
+        flow = Flow("failing", max_attempts=1).then(fail).build()
+        worker = await start_worker(flows=[flow])
+        run = await client.submit(flow, 1)
+        with failing("run.attempts_exhausted", RunFailed):
+            await run.result(10)
+        await worker.emitted(AttemptFailed)
+        assert worker.all(AttemptRetried) == []
 
 
 @pytest.mark.parametrize(
@@ -419,14 +446,18 @@ class TestAttemptsOfARun:
     ],
 )
 async def test_bad_settings_are_refused(client, options, code):
-    with pytest.raises(InvalidInput) as refused:
+    with refused(code, InvalidInput):
         await client.submit(CHAIN, 1, **options)
-    assert refused.value.code == code
     assert await client.runs.count() == 0
 
 
 async def _is_ended(client: Any, id: str) -> bool:
     return (await client.runs.get(id)).is_ended
+
+
+async def _waits_in(store: Store, id: str, queues: dict[str, str]) -> bool:
+    jobs = await store.queries.run_jobs("default", RunId(id))
+    return {job.node.key: job.queue for job in jobs if job.node} == queues
 
 
 async def _has_started(client: Any, id: str) -> bool:

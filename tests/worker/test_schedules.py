@@ -15,7 +15,6 @@ from perdure.clock import ManualClock
 from perdure.model.ids import RunId
 from perdure.model.schedule import FlowCall, Schedule, ScheduleCommit
 from perdure.store.contract import Store
-from perdure.store.opening import store_at
 from tests.worker.harness import Running, until
 from tests.worker.ticking import NAMESPACE, ids_of_runs, outcomes, tick, ticking_at
 
@@ -45,16 +44,8 @@ StartWorker = Callable[..., Awaitable[Running]]
 
 
 @pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock(MIDNIGHT)
-
-
-@pytest.fixture
-async def store(store_url: str, clock: ManualClock) -> AsyncIterator[Store]:
-    store = store_at(store_url, clock=clock)
-    await store.open()
-    yield store
-    await store.close()
+def store(still_store: Store) -> Store:
+    return still_store
 
 
 @pytest.fixture

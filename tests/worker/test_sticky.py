@@ -109,7 +109,7 @@ async def test_nodes_go_to_anybody_once_they_have_waited_for_so_long(client, pai
     jobs = await store.queries.run_jobs("default", run.id)
     until_when = max(each.sticky_until for each in jobs if each.sticky_until is not None)
 
-    await second.told(AttemptStarted, count=2)
+    await second.emitted(AttemptStarted, count=2)
 
     assert timedelta(0) <= await store.now() - until_when < AT_ONCE
     gate.open()
@@ -123,7 +123,7 @@ async def test_nodes_go_to_anybody_at_once_when_their_worker_stops(client, pair,
 
     await first.stop()
     stopped_at = await store.now()
-    await second.told(AttemptStarted, count=3)
+    await second.emitted(AttemptStarted, count=3)
 
     assert await store.now() - stopped_at < AT_ONCE
     gate.open()

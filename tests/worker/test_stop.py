@@ -30,7 +30,7 @@ from perdure.worker.events import (
     AttemptRetried,
     AttemptStarted,
 )
-from tests.support.tasks import gated, nothing
+from tests.support.tasks import echo, gated, nothing
 from tests.worker import process_tasks
 from tests.worker.harness import Gate, Running, soon, stress_start_stop, until
 
@@ -63,22 +63,16 @@ class TestStop:
         await soon(serving)
 
     async def test_lets_work_finish_within_its_grace(self, client, start_worker):
-        gate = Gate()
-
-        @task
-        async def wait(name: str) -> str:
-            await gate.pass_through()
-            return name
-
+        gate, wait = gated()
         worker = await start_worker(wait, concurrency=2)
-        running = await client.enqueue_many(wait, ["a", "b"])
+        running = await client.enqueue_many(wait, [(), ()])
         await gate.reached(2)
-        queued = await client.enqueue(wait, "c")
+        queued = await client.enqueue(wait)
         worker.worker.shutdown("1m")
         gate.open()
         await worker.stopped()
 
-        assert await client.jobs.results(running, timeout=10) == ["a", "b"]
+        assert await client.jobs.results(running, timeout=10) == ["done", "done"]
         assert await queued.status() is Status.WAITING
         assert len(worker.all(AttemptCompleted)) == 2
         assert worker.all(AttemptRequeued) == []
@@ -120,7 +114,7 @@ class TestStop:
 
         worker = await start_worker(finish, abort_grace="1h")
         job = await client.enqueue(finish)
-        await worker.told(AttemptStarted)
+        await worker.emitted(AttemptStarted)
         worker.worker.shutdown(0)
         await gate.reached()
         while_it_ran = await job.status()
@@ -144,7 +138,7 @@ class TestStop:
         await gate.reached()
         while_it_ran = await job.status()
         gate.open()
-        retried = await worker.told(AttemptRetried, job.id)
+        retried = await worker.emitted(AttemptRetried, job.id)
 
         assert while_it_ran is Status.ACTIVE
         assert retried.failure.type == "perdure.errors.AttemptTimeout"
@@ -192,7 +186,7 @@ class TestStop:
     async def test_kills_processes_and_gives_their_jobs_back(self, client, start_worker):
         worker = await start_worker(process_tasks.hang)
         job = await client.enqueue(process_tasks.hang)
-        await worker.told(AttemptStarted)
+        await worker.emitted(AttemptStarted)
         await worker.stop()
         record = await job.record()
         assert (record.status, record.attempt) == (Status.WAITING, 0)
@@ -249,15 +243,11 @@ class TestStop:
         assert await job.result(10) == "done"
 
     async def test_and_start_may_be_repeated(self, client, store_url):
-        @task
-        async def double(number: int) -> int:
-            return 2 * number
-
-        worker = Worker(store_url, tasks=[double])
+        worker = Worker(store_url, tasks=[echo])
         for number in range(3):
-            job = await client.enqueue(double, number)
+            job = await client.enqueue(echo, number)
             handle = worker.start()
-            assert await job.result(10) == 2 * number
+            assert await job.result(10) == number
             handle.shutdown()
             assert await asyncio.to_thread(handle.join, 10)
 
@@ -353,7 +343,7 @@ class TestAbort:
 
         assert outcome.after is Status.ABORTING
         assert ends == ["cancelled"]
-        await worker.told(JobCancelledEvent, job.id)
+        await worker.emitted(JobCancelledEvent, job.id)
         assert (worker.worker.stats().cancelled, worker.worker.stats().running) == (1, 0)
 
     async def test_lets_a_body_end_by_itself_within_its_grace(self, client, start_worker):
@@ -371,7 +361,7 @@ class TestAbort:
 
         worker = await start_worker(work, abort_grace="1h")
         job = await client.enqueue(work)
-        await worker.told(AttemptStarted)
+        await worker.emitted(AttemptStarted)
         await job.cancel()
         with pytest.raises(JobCancelled):
             await job.result(10)
@@ -389,11 +379,7 @@ class TestAbort:
             gate.leave()
             return "overwritten?"
 
-        @task
-        def other() -> str:
-            return "the slot is free"
-
-        await start_worker(ignore, other, abort_grace="50ms", concurrency=1)
+        await start_worker(ignore, echo, abort_grace="50ms", concurrency=1)
         job = await client.enqueue(ignore)
         await gate.reached()
         await job.cancel()
@@ -401,7 +387,7 @@ class TestAbort:
             await job.result(10)
         gate.open()
         await gate.left()
-        assert await (await client.enqueue(other)).result(10) == "the slot is free"
+        assert await (await client.enqueue(echo, "the slot is free")).result(10)
 
         assert flags == [True]
         assert await job.status() is Status.CANCELLED
@@ -418,7 +404,7 @@ class TestAbort:
 
         worker = await start_worker(wait, abort_grace="1h")
         job = await client.enqueue(wait)
-        await worker.told(AttemptProgressed)
+        await worker.emitted(AttemptProgressed)
         await job.cancel()
         with pytest.raises(JobCancelled):
             await job.result(10)
@@ -433,7 +419,7 @@ class TestAbort:
 
         worker = await start_worker(stumble, hold_off=0)
         job = await client.enqueue(stumble)
-        await worker.told(AttemptStarted)
+        await worker.emitted(AttemptStarted)
         await job.cancel()
         with pytest.raises(JobCancelled):
             await job.result(10)
@@ -444,8 +430,8 @@ class TestAbort:
         worker = await start_worker(process_tasks.heed, process_tasks.hang, abort_grace="1s")
         heeding = await client.enqueue(process_tasks.heed)
         hanging = await client.enqueue(process_tasks.hang)
-        await worker.told(AttemptProgressed, heeding.id)
-        pid = int((await worker.told(AttemptProgressed, hanging.id)).progress.message)
+        await worker.emitted(AttemptProgressed, heeding.id)
+        pid = int((await worker.emitted(AttemptProgressed, hanging.id)).progress.message)
         await heeding.cancel()
         await hanging.cancel()
         for job in (heeding, hanging):

@@ -236,7 +236,7 @@ class TestKind:
         found = []
         for count, answer in enumerate(("house", "?"), start=1):
             run = await client.submit(flow, "Haus")
-            await worker.told(AttemptRequeued, count=count)
+            await worker.emitted(AttemptRequeued, count=count)
             await client.runs.report(run.id, "translate", status="completed", result=answer)
             found.append(await run.result(10))
 
@@ -297,8 +297,8 @@ class TestACall:
             return f"{text} {named(ctx)}"
 
         @task
-        async def by_name(text: str, *, told: AsyncContext = CONTEXT, more: int = 0) -> str:
-            return f"{text}{more} {named(told)}"
+        async def by_name(text: str, *, named_ctx: AsyncContext = CONTEXT, more: int = 0) -> str:
+            return f"{text}{more} {named(named_ctx)}"
 
         @task
         def without_default(context: Context, text: str) -> str:
@@ -362,12 +362,12 @@ class TestDirectCall:
 
         progress: list[Progress] = []
         facts = ["work", "slow", 1, None, None, False]
-        told = work.local(on_progress=progress.append)("abc", more=2)
-        assert told == [[3, 3], Page(7), facts, {"text": "abc", "more": 2}, 2, 2]
+        named_ctx = work.local(on_progress=progress.append)("abc", more=2)
+        assert named_ctx == [[3, 3], Page(7), facts, {"text": "abc", "more": 2}, 2, 2]
         assert progress == [Progress(percent=50, message="half way", details={"text": "abc"})]
         assert calls == ["abc"]
 
-        assert work("abc", more=2) == told
+        assert work("abc", more=2) == named_ctx
         assert work.options(delay="1h")("abc")[4] == 0
         assert calls == ["abc"] * 3  # each call has steps of its own
 
@@ -460,7 +460,7 @@ class TestAnotherContext:
     def test_is_refused_when_the_task_is_made(self):
         async def later(ctx: Context = CONTEXT) -> None: ...
 
-        def in_thread(told: AsyncContext = CONTEXT) -> None: ...
+        def in_thread(context: AsyncContext = CONTEXT) -> None: ...
 
         wrong: dict[str, Any] = {
             "body": "async",
@@ -470,7 +470,12 @@ class TestAnotherContext:
         }
         with refused("task.other_context", InvalidInput, **wrong):
             task(later)
-        wrong = {"body": "sync", "name": "told", "declared": "AsyncContext", "expected": "Context"}
+        wrong = {
+            "body": "sync",
+            "name": "context",
+            "declared": "AsyncContext",
+            "expected": "Context",
+        }
         with refused("task.other_context", InvalidInput, **wrong):
             task(retries=3)(in_thread)
 
@@ -485,9 +490,8 @@ class TestAnotherContext:
 
         untyped: Any = later
         for flow in (Flow("a").then(untyped, name="x"), Flow("b").use(Odd())):
-            with pytest.raises(InvalidFlow) as caught:
+            with refused("task.other_context", InvalidFlow):
                 flow.build()
-            assert [each.code for each in caught.value.faults] == ["task.other_context"]
 
 
 class Size(Enum):
@@ -611,7 +615,7 @@ class TestValues:
         goes_on = Flow("goes-on").then(echo).build()
         await start_worker(flows=[ends, goes_on])
 
-        with pytest.raises(RunFailed, match="SystemExit"):
+        with failing(None, RunFailed, type="SystemExit"):
             await (await client.submit(ends, 1)).result(10)
         assert await (await client.submit(goes_on, 2)).result(10) == 2
 

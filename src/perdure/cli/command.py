@@ -51,7 +51,7 @@ NOT_A_TIME = declare(
 NOT_JSON = declare(
     "cli.not_json",
     "{what} {text!r} is not JSON: {reason}",
-    "[A string needs quotes of its own: {quoted}]",
+    "[A JSON string needs its own quotes: {quoted}]",
 )
 
 STORE_VARIABLE = "PERDURE_STORE"
@@ -258,8 +258,8 @@ class OperationCommand:
     """The argument that may be repeated; the worst exit code is returned."""
     exit_code: Callable[[Any], ExitCode] = lambda _: ExitCode.OK
     metavars: Mapping[str, str] = field(default_factory=dict)
-    """``--option`` or ``ARGUMENT`` for a parameter, if it differs from the name; empty to omit
-    it."""
+    """``--option``, ``--option VALUE`` or ``ARGUMENT`` for a parameter, if it differs from the
+    name; empty to omit it."""
     about: Mapping[str, str] = field(default_factory=dict)
     """Help for a parameter whose form on the command line differs from the operation's."""
     convert: Mapping[str, Convert] = field(default_factory=dict)
@@ -315,7 +315,9 @@ class OperationCommand:
         if name == "by":
             about = f"{about}; default: your login name"
             settings["default"] = login_name
-        option = metavar or f"--{name.replace('_', '-')}"
+        option, _, value = (metavar or f"--{name.replace('_', '-')}").partition(" ")
+        if value:
+            settings["metavar"] = value
         return click.Option([option, name], help=about, required=is_required, **settings)
 
     def _type_of(self, name: str, hint: Any, *, is_option: bool) -> dict[str, Any]:

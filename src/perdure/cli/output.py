@@ -45,9 +45,9 @@ class ExitCode(IntEnum):
     INTERRUPTED = 130
 
 
-EXIT_CODES = """Exit codes: 0 success; 1 failed or refused; 2 invalid command; 3 store
-unreachable or unusable; 4 or 5 the run followed was cancelled or skipped; 6 another worker
-with the same id was started; 7 a timed-out body does not end; 130 interrupted with Ctrl-C."""
+EXIT_CODES = """Exit codes: 0 success; 1 failed or rejected; 2 invalid command; 3 store
+unreachable or unusable; 4 run cancelled; 5 run skipped; 6 superseded by another worker with
+the same id; 7 a timed-out task does not end; 130 interrupted with Ctrl-C."""
 
 
 def exit_code_of(error: PerdureError) -> ExitCode:

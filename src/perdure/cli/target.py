@@ -101,8 +101,10 @@ def load_task(target: str) -> Task[..., Any]:
     raise InvalidInput(NOT_A_TASK.fault(target=target, found=f"flow {found.name!r}"))
 
 
-def load_target(target: str) -> Task[..., Any] | BuiltFlow:
-    """Import the one task or flow that ``target`` names."""
+def load_target(target: str, app: str | None = None) -> Task[..., Any] | BuiltFlow:
+    """The one task or flow that ``target`` names; for a file, ``app`` has the code."""
+    if target.endswith(FILE_ENDINGS) or app is not None:
+        return flow_at(target, app)
     module, name = _parts(target)
     found = _attribute(module, name) if name else None
     if isinstance(found, _CODE):
@@ -213,7 +215,8 @@ def _attribute(module: ModuleType, name: str) -> Any:
         return reduce(getattr, name.split("."), module)
     except AttributeError:
         offered = _offered(module)
-        nearest = near(name, offered)
+        meant = [each for each in offered if getattr(vars(module)[each], "name", None) == name]
+        nearest = tuple(meant) or near(name, offered)
         known = () if nearest else tuple(offered)
         raise InvalidInput(
             NO_ATTRIBUTE.fault(module=module.__name__, name=name, nearest=nearest, known=known)

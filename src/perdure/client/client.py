@@ -120,7 +120,7 @@ class AsyncClient:
 
     Belongs to one event loop. ``tasks`` may be enqueued by name, and ``flows`` submitted by name.
     ``on_conflict`` is the default of ``submit`` for an id that exists already. A client with
-    ``namespace="*"`` is for operators: it sees the jobs and runs of all namespaces and acts on
+    ``namespace="*"`` is for operators: it sees the jobs and runs of all namespaces and operates on
     them by id. A job that has waited for ``aging`` ranks like a fresh one of the next priority.
     """
 
@@ -192,7 +192,7 @@ class AsyncClient:
         await self.close()
 
     async def stats(self) -> ClusterStats:
-        """Count what all workers did, live and gone, in total and per task and queue.
+        """Count the work of all workers, past and present, in total, per task and per queue.
 
         The same as ``store.stats()``.
         """

@@ -61,10 +61,10 @@ class AsyncEvents(Events):
         types: Sequence[str] | None = None,
         after: str | None = None,
     ) -> AsyncSubscription:
-        """Call a function, plain or async, for each event from when this returns.
+        """Call a function, sync or async, for each event that happens from now on.
 
-        With ``after``, also for ends after the event with this cursor. An exception of the handler
-        is logged, and the next event follows.
+        With ``after``, also for jobs and runs that ended after the event with this cursor. If the
+        handler raises, the exception is logged, and the next event follows.
         """
         return await self._subscribe(handler, event_filter(queue, task, flow, types), after)
 
@@ -78,7 +78,7 @@ class AsyncEvents(Events):
         types: Sequence[str] | None = None,
         after: str | None = None,
     ) -> AsyncSubscription:
-        """Like ``subscribe``, for the first event alone."""
+        """Like ``subscribe``, for the first event only."""
         wanted = event_filter(queue, task, flow, types)
         return await self._subscribe(handler, wanted, after, is_once=True)
 
@@ -132,5 +132,9 @@ async def call(handler: Callable[[Any], object], subject: Any) -> None:
         result = handler(subject)
         if isawaitable(result):
             await result
+    except asyncio.CancelledError:
+        if (task := asyncio.current_task()) is None or task.cancelling():
+            raise
+        _log.exception("event handler awaited something that was cancelled")
     except Exception:
         _log.exception("event handler failed")

@@ -142,10 +142,10 @@ class AsyncJobHandle(Generic[R_co]):
         return self._jobs.watch(self.id)
 
     def on_progress(self, callback: Callable[[Progress], object]) -> Callable[[], None]:
-        """Call a function with its progress so far, and with each change until it finishes.
+        """Call a function with its current progress, and with each change until it finishes.
 
-        Returns a function that stops this. Changes that follow each other faster than they are read
-        are merged.
+        Returns a function that unsubscribes. Changes that arrive faster than they are read are
+        merged.
         """
         if not callable(callback):
             raise check.wrong_type(callback, "callback", "a function that takes progress")

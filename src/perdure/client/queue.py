@@ -293,7 +293,7 @@ class AsyncJobQueue:
         return Status.ABORTING if job.id in renewal.aborting else Status.ACTIVE
 
     def resume(self, id: str, data: Any = None) -> Coroutine[Any, Any, JobChange]:
-        """Put a parked job back into the queue, with data that its next claim has as ``answer``."""
+        """Requeue a parked job, with data that its next claim has as ``answer``."""
         return Jobs(self._backend).resume(id, data=data)
 
     async def peek(

@@ -47,7 +47,10 @@ from perdure.model.wait import ApprovalRequest, approval_id
 ANONYMOUS_ANSWER = declare(
     "approval.anonymous_answer",
     "approval {approval_id!r} needs several answers",
-    "Name who decides with `by`, so that nobody is counted twice",
+    "Name who decides with `by`, so that no person is counted twice",
+)
+NOT_OPENED = declare(
+    "approval.not_opened", "run {run_id!r} has not reached this approval, or skipped it"
 )
 NO_DECISION = declare("approval.no_decision", "approval {node!r} was not decided in time")
 REJECTED = declare("approval.rejected", "approval {node!r} was rejected by {by}")
@@ -144,7 +147,7 @@ def _open_approval(d: Decider, command: DecideApproval) -> ApprovalNode:
     if state.live.get(node.id) is not LiveType.WAIT:
         reached = state.nodes.get(node.id)
         if reached is None:
-            raise ApprovalNotFound(approval_id=id, reason="its run has not reached it yet")
+            raise ApprovalNotFound(NOT_OPENED.fault(run_id=d.run), approval_id=id)
         if reached.status is NodeStatus.COMPLETED:
             outcome = "it was decided, or its time was over"
         elif state.is_ended:
@@ -259,7 +262,7 @@ def _end(d: Decider, node: ApprovalNode, decision: str, cause: str, data: Any) -
     output = _output(d, node, decision, data, is_timed_out=cause == "timeout")
     _close(d, node)
     if decision == REJECT:
-        by = ", ".join(_names(d, node, decision)) or "nobody in particular"
+        by = ", ".join(_names(d, node, decision)) or "an unnamed decider"
         failure = failure_of(REJECTED.fault(node=node.id, by=by), Rejected)
         end_by_policy(d, Key(node=node.id), node.on_reject, output, failure, cause=cause)
     else:

@@ -43,13 +43,13 @@ MAP_OUTPUT_MAX_BYTES = 64 * 1024 * 1024
 
 OUTPUTS_TOO_LARGE = declare(
     "node.outputs_too_large",
-    "map {node!r}: the outputs of its items have more than {most} bytes together",
-    "Store large results elsewhere, and return where they are",
+    "map {node!r}: the outputs of its items total more than {most} bytes",
+    "Store large results elsewhere and return references",
 )
 RESULT_TOO_LARGE = declare(
     "run.result_too_large",
-    "the outputs that make up the run's result have more than {most} bytes together",
-    "Store large results elsewhere, and return where they are",
+    "the outputs that make up the run's result total more than {most} bytes",
+    "Store large results elsewhere and return references",
 )
 
 

@@ -25,7 +25,7 @@ from perdure.engine.completion import (
     skip,
     undone,
 )
-from perdure.engine.decider import Decider, Decision
+from perdure.engine.decider import Decider, Decision, milliseconds
 from perdure.engine.external_waits import (
     cancelled,
     failed_externally,
@@ -124,11 +124,11 @@ NO_BRANCH = declare(
 )
 NOT_DONE = declare("node.loop_not_done", "loop {node!r} is not done after {count} iterations")
 CHILD_CANCELLED = declare("run.child_cancelled", "child run {run} was cancelled")
-NO_SIGNAL = declare("node.no_signal", "signal {signal!r} did not arrive within {timeout_ms} ms")
+NO_SIGNAL = declare("node.no_signal", "signal {signal!r} did not arrive within {timeout}")
 ATTEMPTS_EXHAUSTED = declare(
     "run.attempts_exhausted",
-    "{count:attempt|attempts} of the run's nodes failed, as many as it may have",
-    "Retry it: its attempts are counted again",
+    "{count:attempt|attempts} of the run's nodes failed, the most allowed",
+    "Retry the run to reset the count",
 )
 ATTEMPTS = "attempts"
 """The cause of a failed node that had retries left, but whose run had not."""
@@ -344,7 +344,7 @@ def _completed(d: Decider, trigger: JobEnded, outcome: Completed) -> None:
     node = d.graph.nodes[key.node]
     match node:
         case TaskNode():
-            if outcome.port in ports_of(node):
+            if outcome.port == ORDINARY or outcome.port in ports_of(node):
                 complete(d, node.id, outcome.port, outcome.output, warnings=outcome.warnings)
             else:
                 fault = ENDED_ON_UNKNOWN_PORT.fault(
@@ -457,7 +457,7 @@ def _wait_due(d: Decider, trigger: WaitDue) -> None:
         pass_on(d, node.id, ORDINARY, "timer")
     elif isinstance(node, SignalNode) and node.timeout_ms is not None:
         d.decision.close_waits.append(key.text)
-        fault = NO_SIGNAL.fault(signal=node.signal, timeout_ms=node.timeout_ms)
+        fault = NO_SIGNAL.fault(signal=node.signal, timeout=milliseconds(node.timeout_ms))
         failure = failure_of(fault, WaitTimedOut)
         policy, output = node.on_timeout, NULL
         if node.default_payload is not None:

@@ -47,8 +47,8 @@ INVALID_TIME = declare(
 )
 STARTS_TOO_LARGE = declare(
     "node.starts_too_large",
-    "node {node!r}: the nodes that start at once take more than {most} bytes together",
-    "Store large values elsewhere, and pass on where they are",
+    "node {node!r}: the inputs of the nodes that start together total more than {most} bytes",
+    "Store large values elsewhere and pass references",
 )
 
 MAP_CONCURRENCY_MAX = 10_000

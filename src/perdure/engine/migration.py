@@ -69,7 +69,7 @@ OTHER_SIGNAL = declare(
 )
 NOT_REACHED = declare(
     "migration.not_reached",
-    _NODE + "it comes after {ahead} in the new version, still to be completed",
+    _NODE + "in the new version it comes after {ahead}, which must complete first",
 )
 OTHER_WAY = declare("migration.other_way", _NODE + "in the new version it would be {would}")
 

@@ -96,7 +96,7 @@ def node_job(
     ``id`` is the id of the job that continues in place, if there is one.
     """
     call = schedule.call
-    partition = placed(graph.partition_of(call), state.settings)
+    partition = placed(graph.partition_of(call), state.settings, schedule.key.node)
     return NewJob(
         id=JobId(clock.new_id()) if id is None else id,
         namespace=context.namespace,
@@ -211,8 +211,10 @@ def child_runs(
     Maps in them start ``first_items`` items altogether, by default a window, but at least one each,
     and more once that one ends. Otherwise a map in a map could start a million items in one commit.
     """
-    share = max(1, (first_items or MAP_WINDOW) // max(1, len(children)))
     runs: list[NewRun] = []
+    if not children:  # the common case
+        return runs
+    share = max(1, (first_items or MAP_WINDOW) // len(children))
     for child in children:
         graph = context.graph_of(child.flow.text)
         settings = inherited(state.settings, child.key.node)
@@ -377,6 +379,10 @@ class Plan:
     def settles(self, claim: Claim) -> bool:
         return claim in self._settled
 
+    def retries(self, claim: Claim) -> bool:
+        """Whether the job gets another attempt: the run may end instead."""
+        return isinstance(self._settled[claim], Retried)
+
     def close(self, key: str) -> None:
         """Close a wait that nothing depends on any more."""
         self._close_waits.append(key)
@@ -496,10 +502,11 @@ class Plan:
         return None if before is after else after
 
     def _place(self) -> PlaceChange | None:
-        key = self.state.settings.place_key(self.state.flow)
-        if key is None or not (
-            self.state.is_ended or self.state.is_queued or self.run.state.is_queued
-        ):
+        state = self.state
+        if state.settings.max_running is None:  # the common case
+            return None
+        key = state.settings.place_key(state.flow)
+        if key is None or not (state.is_ended or state.is_queued or self.run.state.is_queued):
             return None
         return PlaceChange(key=key, aging=timedelta(milliseconds=self.state.aging_ms))
 

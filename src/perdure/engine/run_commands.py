@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from perdure.diagnostics import declare
 from perdure.engine.approvals import conclude_all
 from perdure.engine.completion import complete, end, settle
-from perdure.engine.decider import Decider, is_cancel
+from perdure.engine.decider import Decider, is_cancel, milliseconds
 from perdure.engine.external_waits import resume_reported
 from perdure.engine.readiness import recount
 from perdure.engine.run_view import unusable
@@ -44,8 +44,8 @@ from perdure.model.trigger import (
 
 TIMED_OUT = declare(
     "run.timed_out",
-    "the run was not done[ after {timeout_ms} ms][ by {deadline}]",
-    "Retry it: its clock starts again",
+    "the run did not end[ within {timeout}][ by {deadline}]",
+    "Retry the run to restart its timeout",
 )
 
 
@@ -58,7 +58,7 @@ def pause_run(d: Decider, command: PauseRun) -> None:
 
 
 def resume_run(d: Decider, command: ResumeRun) -> None:
-    refuse_ended(d, "unpause")
+    refuse_ended(d, "resume")
     if not d.state.is_paused:
         raise RunNotPaused(run_id=d.run, status=d.state.status)
     _resume(d, command.by)
@@ -186,7 +186,7 @@ def time_out(d: Decider) -> None:
     if state.is_ended or state.ends_as is not None:
         return
     settings = state.settings
-    fault = TIMED_OUT.fault(timeout_ms=settings.timeout_ms, deadline=settings.deadline)
+    fault = TIMED_OUT.fault(timeout=milliseconds(settings.timeout_ms), deadline=settings.deadline)
     end(d, RunStatus.FAILED, failure=failure_of(fault, Permanent))
 
 

@@ -60,8 +60,8 @@ TOO_MANY_ITEMS = declare(
 )
 INPUTS_TOO_LARGE = declare(
     "node.inputs_too_large",
-    "node {node!r}: its inputs have more than {most} bytes together",
-    "Store large values elsewhere, and pass on where they are",
+    "node {node!r}: its inputs total more than {most} bytes",
+    "Store large values elsewhere and pass references",
 )
 
 NULL = b"null"

@@ -113,6 +113,7 @@ class Assembly:
         self._flows: dict[str, BuiltFlow] = {}
         self._children: dict[str, RunSettings] = {}
         """Settings of child runs, by node."""
+        self._default_queue: list[str] = []
         self._merges: list[str] = []
         self._ended: set[Exit] = set()
         self._inputs: dict[str, Inputs] = {}
@@ -215,6 +216,10 @@ class Assembly:
         """Set what the child runs of a node have instead of the settings of their flow."""
         if settings != NO_SETTINGS:
             self._children[id] = settings
+
+    def keep_in_default_queue(self, id: str) -> None:
+        """Note that the queue of a run does not apply to a node."""
+        self._default_queue.append(id)
 
     # Nodes and edges
 
@@ -328,7 +333,9 @@ class Assembly:
             tasks,
             dict(self._flows),
             is_loaded=self.is_yaml,
-            settings=replace(settings, children=self._children),
+            settings=replace(
+                settings, children=self._children, default_queue=tuple(sorted(self._default_queue))
+            ),
         )
 
     def _with_inputs(self, node: Node) -> Node:

@@ -326,7 +326,7 @@ class Flow(BuilderSteps, Generic[I, O]):
         ``title``, ``message`` and ``data`` are templates over the inputs; without ``inputs=``,
         ``value`` is the previous output. Approval continues, rejection applies ``on_reject``, and
         any other of ``answers`` continues on the port of its name. ``deadline`` with
-        ``on_timeout``, ``reminders`` and ``escalate`` apply while nobody answers.
+        ``on_timeout``, ``reminders`` and ``escalate`` apply while the approval is open.
         """
         return self._record("approve", Draft(APPROVAL, {"title": title, **options}, name, after))
 
@@ -343,7 +343,7 @@ class Flow(BuilderSteps, Generic[I, O]):
         """Run a built flow as a child run; outputs its result.
 
         ``priority``, ``queue``, ``tags`` and ``timeout`` are settings of the child run. They
-        replace those of its flow, and those that it would inherit.
+        override the defaults of its flow and the inherited settings.
         """
         given = {"body": flow, "on_error": on_error, "undo": undo, **options}
         return self._record("flow", Draft(FLOW, given, name, after))

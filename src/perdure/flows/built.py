@@ -29,7 +29,7 @@ _MAP_WEIGHT = 100
 STARTS_TOO_MANY = declare(
     "flow.starts_too_many",
     "its nodes and their child flows start {count} nodes at once, more than the {most} allowed",
-    "Start fewer child flows side by side",
+    "Start fewer child flows in parallel",
 )
 NOT_BUILT = declare("flow.not_built", "{value} is not a built flow", "Call .build() on the Flow")
 

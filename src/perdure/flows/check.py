@@ -92,7 +92,7 @@ UNKNOWN_NODE = declare(
 UNKNOWN_PORT = declare(
     "flow.unknown_port",
     "node {source!r} has no port {port!r}[; did you mean {nearest:or}?][; it has {ports}]",
-    "[If its result is to choose {undeclared!r}, declare it in `ports`]",
+    "[To let its result choose {undeclared!r}, declare it in `ports`]",
 )
 PORT_NEEDED = declare(
     "flow.port_needed", "node {source!r} is a route", "Name the port to follow: {ports:or}"
@@ -117,7 +117,7 @@ DUPLICATE_NAME = declare("flow.duplicate_name", "{option}: {name!r} is listed {c
 DUPLICATE_TIME = declare("flow.duplicate_time", "{option}: {time} is listed {count} times")
 RESERVED_PORT = declare(
     "flow.reserved_port",
-    "{option}: {name!r} is the ordinary port",
+    "{option}: {name!r} is the default port",
     "Choose another name",
 )
 DECIDERS_NEEDED = declare(
@@ -476,7 +476,7 @@ def _use_faults(node: Node, reads: Set[str]) -> Iterator[Fault]:
             if fault := _use_fault(node, use, names):
                 yield fault.under(option, *use.where)
     heads = {name.partition(".")[0] for name in names}
-    for name in sorted(reads - heads):
+    for name in sorted(reads - heads - set(names)):
         yield UNDECLARED_READ.fault(("config",), **_undeclared(name, names))
     if isinstance(node, MapNode) and names and node.over not in names:
         yield OVER_MISSING.fault(("over",), over=node.over, inputs=names)

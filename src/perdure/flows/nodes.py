@@ -59,6 +59,7 @@ from perdure.model.graph import (
     SignalNode,
     TaskNode,
 )
+from perdure.model.job import DEFAULT_QUEUE
 from perdure.model.payload import to_json
 from perdure.nodes.config import config_faults
 from perdure.nodes.registry import STRUCTURAL, NodeTypes
@@ -210,6 +211,8 @@ class Draft(BuilderStep):
                 if given[option] is not None
             )
             assembly.set_child(id, child_settings(values))
+        elif values.get("queue") == DEFAULT_QUEUE:
+            assembly.keep_in_default_queue(id)
         assembly.faults += (fault.under("nodes", id) for fault in found)
         inputs = assembly.inputs(id, values)
         if any(fault.where[:1] in _PORT_OPTIONS for fault in found):

@@ -8,6 +8,7 @@ from typing import Any, TypedDict
 
 from msgspec.structs import replace
 
+from perdure.diagnostics import declare
 from perdure.errors import InvalidInput
 from perdure.expr.template import input_scope, render_text, template_faults
 from perdure.flows.built import BuiltFlow
@@ -16,11 +17,20 @@ from perdure.model.graph import FlowRef
 from perdure.model.job import Priority
 from perdure.model.limit import Concurrency
 from perdure.model.retry import RETRIES_MAX
-from perdure.model.settings import NO_SETTINGS, RunSettings
+from perdure.model.settings import NO_SETTINGS, RunSettings, encode_settings
 from perdure.model.times import Duration
 from perdure.tasks.options import check_option_names
 
 RUNNING_MAX = 1_000_000
+CHILDREN_MAX_BYTES = 1024 * 1024
+_ENTRY_BYTES = len('"":{"children":{}},')
+
+CHILDREN_TOO_LARGE = declare(
+    "flow.child_settings_too_large",
+    "the settings of the child runs of flow {flow!r} exceed {most} bytes, because its child flows "
+    "multiply",
+    "Nest fewer child flows, or give them no settings of their own",
+)
 
 
 class ConcurrencyOptions(TypedDict, total=False):
@@ -142,20 +152,31 @@ def settings_of(flow: BuiltFlow, options: Mapping[str, Any], input: Any) -> RunS
     if settings.max_running is not None and settings.running_key:
         key = render_text(settings.running_key, input_scope(input))
         settings = replace(settings, running_key=check.name(key, "max_running", label="key"))
-    return replace(settings, children=_of_children(flow))
+    children, size = _of_children(flow, {})
+    if size > CHILDREN_MAX_BYTES:
+        raise InvalidInput(CHILDREN_TOO_LARGE.fault(flow=flow.name, most=CHILDREN_MAX_BYTES))
+    return replace(settings, children=children)
 
 
-def _of_children(flow: BuiltFlow) -> dict[str, RunSettings]:
+Known = dict[BuiltFlow, tuple[dict[str, RunSettings], int]]
+
+
+def _of_children(flow: BuiltFlow, known: Known) -> tuple[dict[str, RunSettings], int]:
     """By node, where they are not the defaults: those of the node, else of the child flow.
 
     A child run has the priority of its parent, unless the node says otherwise. It needs no place:
-    a parent that waits for a run of its own flow would deadlock.
+    a parent that waits for a run of its own flow would deadlock. The second value is their stored
+    size: child flows multiply, so each is visited once, and has shared settings until then.
     """
+    if flow in known:
+        return known[flow]
     found: dict[str, RunSettings] = {}
+    size = 0
     for node in flow.graph.nodes.values():
         body = getattr(node, "body", None)
         if isinstance(body, FlowRef):
             child, given = flow.flows[body.text], flow.settings.children.get(node.id, NO_SETTINGS)
+            below, size_below = _of_children(child, known)
             own = replace(
                 child.settings,
                 priority=given.priority,
@@ -164,11 +185,13 @@ def _of_children(flow: BuiltFlow) -> dict[str, RunSettings]:
                 timeout_ms=given.timeout_ms or child.settings.timeout_ms,
                 max_running=None,
                 running_key="",
-                children=_of_children(child),
+                children={},
             )
-            if own != NO_SETTINGS:
-                found[node.id] = own
-    return found
+            if below or own != NO_SETTINGS:
+                size += len(encode_settings(own) or b"") + len(node.id) + _ENTRY_BYTES + size_below
+                found[node.id] = replace(own, children=below)
+    known[flow] = found, size
+    return found, size
 
 
 def _milliseconds(span: timedelta) -> int:

@@ -48,7 +48,7 @@ INVALID_NAME = declare(
 UNSEEN_CHARACTER = declare(
     "argument.unseen_character",
     "{name:parameter} must not contain the invisible character {character!r} (got {value})",
-    "Remove it: names that look the same must be the same",
+    "Remove it: names must not differ only in invisible characters",
 )
 RESERVED_NAME = declare(
     "argument.reserved_name",
@@ -372,6 +372,8 @@ def wrong_type(value: Any, parameter: str, expected: str) -> InvalidInput:
 
 def check_times(job: NewJob) -> None:
     """Reject a job with times that cannot be stored."""
+    if not (job.delay or job.run_at or job.deadline or job.deadline_at):
+        return  # the common case
     for name, span in (("delay", job.delay), ("deadline", job.deadline)):
         if span is not None and abs(span) > DURATION_MAX:
             raise out_of_range(span, name, f"at most {DURATION_MAX.days} days")

@@ -23,7 +23,7 @@ class EventSource(StrEnum):
     WAIT = "wait"
     """The row of an open approval: delivered at least once while it is open."""
     LIVE = "live"
-    """Published when it happens, while somebody subscribes."""
+    """Published when it happens, while a client subscribes."""
 
 
 EVENTS: Mapping[str, EventSource] = {

@@ -21,7 +21,7 @@ class HintType(StrEnum):
     DUE = "due"
     """Waits with a time were opened or became due: check when the next one is due."""
     SUBSCRIBED = "subscribed"
-    """Somebody subscribed to live events, or no longer does."""
+    """A client subscribed to live events, or unsubscribed."""
     LIVE = "live"
     """There are live events for subscribers."""
 

@@ -147,6 +147,8 @@ class Claimed(Value):
 
 
 class Progress(Value):
+    """The last progress that a job reported."""
+
     percent: float
     message: str = ""
     details: Any = None

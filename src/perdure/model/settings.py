@@ -22,6 +22,8 @@ class RunSettings(Value, omit_defaults=True):
     """For nodes without a queue of their own."""
     tags: tuple[str, ...] = ()
     """For nodes without tags of their own."""
+    default_queue: tuple[str, ...] = ()
+    """Nodes whose own queue is ``default``: in a definition, that looks like none."""
     delay_ms: int | None = None
     """The run is queued for this long before it starts."""
     run_at: datetime | None = None
@@ -81,6 +83,8 @@ _decoder = msgspec.json.Decoder(RunSettings)
 
 def effective_priority(run: int, task: int) -> int:
     """The priority of a job: that of its task, shifted by that of its run."""
+    if run == PRIORITY_DEFAULT:  # the common case
+        return task
     return min(max(run + task - PRIORITY_DEFAULT, PRIORITY_MIN), PRIORITY_MAX)
 
 
@@ -94,15 +98,16 @@ def inherited(parent: RunSettings, node: str) -> RunSettings:
     )
 
 
-def placed(partition: Partition, settings: RunSettings) -> Partition:
+def placed(partition: Partition, settings: RunSettings, node: str) -> Partition:
     """The partition of a node's jobs, with the run's queue and tags where it has none of its own.
 
     Not cached by graphs: tags may differ from run to run.
     """
-    queue = settings.queue if partition.queue == DEFAULT_QUEUE else None
-    tags = () if partition.tags else settings.tags
-    if queue is None and not tags:  # the common case
+    if settings.queue is None and not settings.tags:  # the common case
         return partition
+    has_own_queue = partition.queue != DEFAULT_QUEUE or node in settings.default_queue
+    queue = None if has_own_queue else settings.queue
+    tags = () if partition.tags else settings.tags
     return msgspec.structs.replace(
         partition, queue=queue or partition.queue, tags=tags or partition.tags
     )

@@ -186,7 +186,7 @@ class PollResult(Value):
     paused: tuple[str, ...] = ()
     """Paused queues: jobs of runs do not continue in place into them."""
     has_subscribers: bool = False
-    """Whether somebody subscribes to live events."""
+    """Whether a client subscribes to live events."""
 
 
 def is_live(worker: WorkerState, now: datetime, *, leases: float = 1) -> bool:

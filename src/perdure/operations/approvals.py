@@ -10,7 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from perdure.diagnostics import Fault, declare, near, safe_repr
-from perdure.engine.approvals import edited
+from perdure.engine.approvals import NOT_OPENED, edited
 from perdure.engine.cached_run import CachedRun
 from perdure.engine.run_view import RunView
 from perdure.errors import (
@@ -56,9 +56,6 @@ NO_SUCH_NODE = declare(
 )
 UNREADABLE = declare(
     "approval.unreadable", "the request of approval {approval_id!r} cannot be read: {reason}"
-)
-NOT_OPENED = declare(
-    "approval.not_opened", "run {run_id!r} has not reached this approval, or skipped it"
 )
 
 
@@ -356,9 +353,9 @@ def outcome_of(record: ApprovalRecord) -> str:
             by = " and ".join(each.by for each in agreed if each.by is not None)
             return f"{record.decision}{f' by {by}' if by else ''}{at}"
         case ApprovalStatus.TIMED_OUT:
-            return f"nobody decided in time, which was over{at}"
+            return f"the deadline passed{at} without a decision"
         case ApprovalStatus.CANCELLED:
-            return f"its run ended{at}, before anybody decided"
+            return f"its run ended{at} without a decision"
         case ApprovalStatus.OPEN:
             return f"open, with {len(record.answers)} answers so far"
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from perdure.diagnostics import declare, safe_repr
-from perdure.errors import EventLogCorrupt, EventsGap, InvalidInput
+from perdure.errors import EventLogCorrupt, EventsGap, InvalidInput, UnknownEvent
 from perdure.model.client_event import (
     ClientEvent,
     EndedJob,
@@ -150,7 +150,7 @@ class EndFollower:
         """Continue after a cursor; raises ``EventsGap`` if ends after it were pruned."""
         now = await self._store.now()
         self._ends = {
-            # Ahead of the clock, which was set back since then: nobody knows to when.
+            # Ahead of the clock, which was set back since then, by an unknown amount.
             source: Ends(START if at - now > CLOCK_STEP_MIN else at, cursor.delivered)
             for source, at in zip(_SOURCES, cursor.at, strict=True)
         }
@@ -271,7 +271,8 @@ class EndFollower:
         if run.status is RunStatus.COMPLETED:
             try:
                 output = await run_output(self._store, run)
-            except EventLogCorrupt:  # retried or pruned meanwhile
+            # Retried or pruned meanwhile, or written by a newer version.
+            except (EventLogCorrupt, UnknownEvent):
                 is_lost = True
         result, is_omitted = bounded_result(output, self._codec)
         return ClientEvent(

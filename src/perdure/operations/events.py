@@ -97,7 +97,7 @@ def event_filter(
 ) -> EventFilter:
     names = None if types is None else check.listed(types, "types", "names of events")
     for name in names or ():
-        if name not in EVENTS:
+        if not isinstance(name, str) or name not in EVENTS:
             nearest = near(str(name), EVENTS)
             raise InvalidInput(UNKNOWN_TYPE.fault(("types",), value=name, nearest=nearest))
     return EventFilter(

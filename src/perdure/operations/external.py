@@ -63,7 +63,7 @@ class Waits(Group):
         limit: int = 50,
         cursor: str | None = None,
     ) -> Page[WaitRecord]:
-        """List what runs wait for, longest first.
+        """List the waits of runs, oldest first.
 
         ``type`` is ``timer``, ``signal``, ``child``, ``external`` or ``approval``.
         """

@@ -18,7 +18,16 @@ from perdure.errors import (
 )
 from perdure.model import check
 from perdure.model.ids import JobId
-from perdure.model.job import Claim, FailedAttempt, Inserted, Job, JobFilter, NewJob, Status
+from perdure.model.job import (
+    CLAIMED,
+    Claim,
+    FailedAttempt,
+    Inserted,
+    Job,
+    JobFilter,
+    NewJob,
+    Status,
+)
 from perdure.model.payload import input_hash
 from perdure.model.run import StoredStep
 from perdure.model.value import Value
@@ -224,7 +233,7 @@ class Jobs(Group):
 
     @operation("jobs.explain", role=Role.VIEWER)
     async def explain(self, id: str) -> Explanation:
-        """Explain why a job is where it is.
+        """Explain the state of a job.
 
         The findings include suggested actions.
         """
@@ -282,7 +291,7 @@ class Jobs(Group):
 
     @operation("jobs.resume", role=Role.OPERATOR, writes=True)
     def resume(self, id: str, *, data: Any = None) -> Coroutine[Any, Any, JobChange]:
-        """Put a parked job back into the queue.
+        """Requeue a parked job.
 
         Its ``ctx.pause`` returns ``data`` as the result of the report.
         """
@@ -356,7 +365,9 @@ async def parked_job(
     if job.node is not None:
         raise JobBelongsToRun(job_id=id, run_id=job.node.run)
     if job.status is not Status.PAUSED:
-        raise IllegalTransition(job_id=id, operation=operation, status=job.status)
+        is_claimed = operation is Transition.ACCEPT and job.status in CLAIMED
+        advice = "Pass the job that dequeue() returned" if is_claimed else ""
+        raise IllegalTransition(job_id=id, operation=operation, status=job.status, advice=advice)
     return job
 
 

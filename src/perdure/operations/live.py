@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import suppress
-from datetime import timedelta
 
 import msgspec
 
@@ -16,9 +15,8 @@ from perdure.model.ids import JobId
 from perdure.model.payload import Codec
 from perdure.model.worker import is_live
 from perdure.operations.backend import Backend
-from perdure.store.contract import Store
+from perdure.store.contract import SUBSCRIBER_LEASE, Store
 
-LEASE = timedelta(seconds=60)
 RENEW_SECONDS = 20.0
 LISTEN_SECONDS = 6.0
 """By then each live worker has polled, even if it missed the hint, unless ``poll`` is longer."""
@@ -67,7 +65,7 @@ class LiveFollower:
     async def _subscribe(self) -> int:
         self._renew_at = clock.monotonic() + RENEW_SECONDS
         wanted = msgspec.json.encode(self._wanted)
-        return await self._store.live.subscribe(self._namespace, self._id, wanted, LEASE)
+        return await self._store.live.subscribe(self._namespace, self._id, wanted, SUBSCRIBER_LEASE)
 
     async def _read(self) -> AsyncIterator[ClientEvent]:
         is_full = True
@@ -96,7 +94,7 @@ class LiveFollower:
 
 
 async def publish_change(backend: Backend, name: str, id: JobId) -> None:
-    """Publish what a command did to a job, if somebody subscribes."""
+    """Publish what a command did to a job, if a client subscribes."""
     store, visible = await backend.store(), backend.visible
     if visible is not None and not await store.live.subscribers(visible):
         return

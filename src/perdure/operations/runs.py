@@ -276,7 +276,7 @@ class Runs(Group):
 
     @operation("runs.explain", role=Role.VIEWER)
     async def explain(self, id: str) -> Explanation:
-        """Explain why a run is where it is.
+        """Explain the state of a run.
 
         The findings include suggested actions.
         """
@@ -450,7 +450,7 @@ class Runs(Group):
 
     @operation("runs.retry", role=Role.OPERATOR, writes=True)
     async def retry(self, id: str, *, by: str | None = None) -> RunChange:
-        """Retry a failed or cancelled run where it ended.
+        """Retry a failed or cancelled run.
 
         Completed nodes are kept.
         """

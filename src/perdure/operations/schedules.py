@@ -90,7 +90,7 @@ TASK_OPTIONS = declare(
     "schedule.task_options", "flow {flow!r} does not take {options:or}", "Pass `input`"
 )
 JOB_OPTION = declare(
-    "schedule.job_option", "the jobs of a schedule do not take {options:or}[; they take {known:or}]"
+    "schedule.job_option", "a schedule does not take {options:or}[; it takes {known:or}]"
 )
 FLOW_OPTION = declare(
     "schedule.flow_option", "task {task!r} does not take 'input'", "Pass `args` or `kwargs`"
@@ -255,7 +255,7 @@ class Schedules(Group):
 
     @operation("schedules.resume", role=Role.OPERATOR, writes=True, one_namespace=True)
     async def resume(self, name: str) -> ScheduleRecord:
-        """Resume a paused schedule with its next tick.
+        """Resume a paused schedule at its next tick.
 
         Ticks during the pause are not caught up.
         """

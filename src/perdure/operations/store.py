@@ -38,7 +38,7 @@ class StoreOperations(Group):
 
     @operation("store.stats", role=Role.VIEWER)
     async def stats(self) -> ClusterStats:
-        """Count what all workers did, live and gone.
+        """Count the work of all workers, past and present.
 
         In total, and per task and queue. A worker reports with each heartbeat, several times per
         lease, and when it stops; what a killed one did since its last heartbeat is not counted.
@@ -86,7 +86,7 @@ class StoreOperations(Group):
 
     @operation("store.prune", role=Role.ADMIN, writes=True, one_namespace=True)
     async def prune(self, *, older_than: Duration, status: str | None = None) -> int:
-        """Delete jobs and runs that finished long ago.
+        """Delete old finished jobs and runs.
 
         Returns how many. Workers also prune, by their ``keep_…`` settings. A run is removed with
         its child runs, once all of them have finished. Disabled jobs are deleted only with that

@@ -45,7 +45,6 @@ from perdure.model.ids import RunId
 from perdure.model.payload import from_json
 from perdure.model.run import RUN_ID_MAX_BYTES, NewRun, OnExisting, Submitted
 from perdure.model.settings import RunSettings
-from perdure.model.text import visible
 from perdure.model.trigger import CancelRun
 from perdure.model.value import Value
 from perdure.operations.backend import AnyFlow, Backend, checked_policy
@@ -73,8 +72,8 @@ OTHER_FLOW = declare(
 
 REPLACES_IN_TRANSACTION = declare(
     "run.replaces_in_transaction",
-    "on_conflict='replace' cannot take part in your transaction: the run that has the "
-    "id is cancelled at once",
+    "on_conflict='replace' is not possible in your transaction: the existing run would be "
+    "cancelled immediately",
     "Pass 'fail' or 'use_existing'",
 )
 
@@ -203,9 +202,8 @@ async def _replace(backend: Backend, submission: Submission) -> Submitted:
             pass  # nothing left to cancel
         except (DefinitionCorrupt, EventLogCorrupt, UnknownFlow) as error:
             # Its log is unusable, so nothing can be decided; the store removes it nevertheless.
-            _log.warning(
-                "run %r is replaced without being cancelled: %s", id, visible(record_text(error))
-            )
+            fields = {"run": id, "error": record_text(error)}
+            _log.warning("run replaced without being cancelled", extra={"fields": fields})
         settings = submission.run.settings
         new = _new_run(backend, submission.flow, id, submission.input, settings, replaced=True)
         return await store.runs.submit(replace(new, on_existing="replace"))

@@ -71,6 +71,8 @@ class DiagramEdge(Value, omit_defaults=True):
 
 
 class Diagram(Value, omit_defaults=True):
+    """A drawing of a flow, or of a run with the states of its nodes."""
+
     title: str
     nodes: tuple[DiagramNode, ...]
     edges: tuple[DiagramEdge, ...]

@@ -62,6 +62,8 @@ class TimelineRow(Value, omit_defaults=True):
 
 
 class Timeline(Value, omit_defaults=True):
+    """When each node of a run was queued, running or waiting."""
+
     run: RunId
     flow: str
     status: RunStatus

@@ -192,7 +192,7 @@ class BaseContext:
 
     @property
     def failures(self) -> int:
-        """How often this job or node has failed before; a crash of a worker is no failure."""
+        """How often this job or node has failed before; worker crashes do not count."""
         return self._job.failures + self._resumption.failures
 
     @property
@@ -253,7 +253,7 @@ class BaseContext:
 
     @property
     def partial(self) -> Any:
-        """The latest progress reported by the external work, also in an earlier attempt, or None.
+        """The latest progress reported by the external work, even in an earlier attempt, or None.
 
         Use it to resume that work instead of restarting it.
         """

@@ -28,7 +28,7 @@ WORKER = "local"
 
 LOCAL_PAUSE = declare(
     "task.local_pause",
-    "task {task!r} was called directly and cannot pause: nobody could report to it",
+    "task {task!r} was called directly and cannot pause: it has no run to report to",
     "Enqueue the task, or use perdure.testing.Kit",
 )
 

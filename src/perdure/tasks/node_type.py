@@ -80,7 +80,7 @@ class NodeType:
         raise NotImplementedError(f"node type {self.name!r} has no poll()")
 
     def cancel(self, checkpoint: Any, ctx: Any) -> Any:
-        """Stop the work of a pause that nothing waits for any more. Only called if overridden.
+        """Stop external work that is no longer needed. Only called if overridden.
 
         The run was cancelled or failed, the deadline of the pause passed, or another item of a map
         failed. The work may have ended already, and this may be called more than once.

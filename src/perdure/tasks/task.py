@@ -129,7 +129,7 @@ class Task(Generic[P, R_co]):
 
         ``work.local(on_progress=print)(3)`` calls ``work(3)`` and prints its progress. The body
         gets ``resources`` by name; ``secrets`` default to the environment. Each step is called
-        once per call, and a pause is refused.
+        once per call, and a pause is rejected.
         """
         from perdure.tasks.local import LocalCall  # only direct calls need it
 

@@ -356,7 +356,8 @@ class KitWorker:
             lifespan=self._settings.lifespan,
         )
         self._queues |= set(worker.settings.queues)
-        worker.adjust(queues=sorted(self._queues))
+        if self._queues:  # none, if all nodes only wait
+            worker.adjust(queues=sorted(self._queues))
         return worker
 
     async def _poll(self) -> PollResult:

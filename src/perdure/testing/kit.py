@@ -8,13 +8,14 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Any, ParamSpec, Self, overload
+from typing import Any, ParamSpec, Self, Unpack, overload
 
 from perdure.client.client import AsyncClient
 from perdure.client.facade import mirrors
 from perdure.diagnostics import declare
 from perdure.errors import InvalidInput
 from perdure.flows.built import BuiltFlow
+from perdure.flows.settings import RunOptions
 from perdure.model import check
 from perdure.model.ids import Key
 from perdure.model.run import OnExisting
@@ -149,18 +150,19 @@ class AsyncKit:
         *,
         id: str | None = None,
         on_conflict: OnExisting | None = None,
+        **options: Unpack[RunOptions],
     ) -> AsyncKitRun:
         """Submit a run and execute it as far as it can go now.
 
-        The default ``id`` is the flow's name with a number: ``orders-1``.
+        The default ``id`` is the flow's name with a number: ``orders-1``. ``options`` are those of
+        ``client.submit``.
         """
         if isinstance(flow, BuiltFlow):
             self.add(flow)
         self._submitted_count += 1
         name = flow.name if isinstance(flow, BuiltFlow) else flow
-        handle = await self.client.submit(
-            flow, input, id=id or f"{name}-{self._submitted_count}", on_conflict=on_conflict
-        )
+        id = id or f"{name}-{self._submitted_count}"
+        handle = await self.client.submit(flow, input, id=id, on_conflict=on_conflict, **options)
         await self.run_until_idle()
         return AsyncKitRun(self.client, handle, self.run_until_idle)
 
@@ -204,7 +206,7 @@ class AsyncKit:
         return [self.run(each.id, meant) for each in reversed(records)]
 
     async def waiting(self) -> list[WaitRecord]:
-        """Return the open waits of all runs, longest first."""
+        """Return the open waits of all runs, oldest first."""
         return list(await self.client.waits.list(limit=PAGE_MAX))
 
     async def run_until_idle(self) -> None:

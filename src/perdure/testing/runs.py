@@ -116,7 +116,7 @@ class AsyncKitRun:
         return [each.key for each in await self.events() if each.type in _DONE and each.key]
 
     async def waiting(self) -> list[WaitRecord]:
-        """Its open waits, longest first, including those of its child runs."""
+        """Its open waits, oldest first, including those of its child runs."""
         waits = await self._client.waits.list(limit=PAGE_MAX)
         return [wait for wait in waits if self._is_below(wait.run)]
 
@@ -185,7 +185,7 @@ class AsyncKitRun:
     async def pause(self, *, reason: str | None = None, by: str | None = None) -> None:
         await self._acted(self.handle.pause(reason=reason, by=by))
 
-    async def unpause(self, *, by: str | None = None) -> None:
+    async def resume(self, *, by: str | None = None) -> None:
         await self._acted(self.handle.resume(by=by))
 
     async def cancel(

@@ -85,7 +85,7 @@ class KitRun(Facade[AsyncKitRun]):
 
     @property
     def waiting(self) -> list[WaitRecord]:
-        """Its open waits, longest first, including those of its child runs."""
+        """Its open waits, oldest first, including those of its child runs."""
         return self._portal.run(self._target.waiting())
 
     record = sync(AsyncKitRun.record)
@@ -96,7 +96,7 @@ class KitRun(Facade[AsyncKitRun]):
     decide = sync(AsyncKitRun.decide)
     report = sync(AsyncKitRun.report)
     pause = sync(AsyncKitRun.pause)
-    unpause = sync(AsyncKitRun.unpause)
+    resume = sync(AsyncKitRun.resume)
     cancel = sync(AsyncKitRun.cancel)
     retry = sync(AsyncKitRun.retry)
     assert_completed = asserts(AsyncKitRun.assert_completed)
@@ -223,7 +223,7 @@ class Kit(Facade[AsyncKit]):
 
     @property
     def waiting(self) -> list[WaitRecord]:
-        """Return the open waits of all runs, longest first."""
+        """Return the open waits of all runs, oldest first."""
         return self._portal.run(self._target.waiting())
 
     @contextmanager

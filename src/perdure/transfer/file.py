@@ -212,7 +212,7 @@ def written(path: Path) -> Iterator[ExportWriter]:
 
 
 def _move_to_new(part: Path, path: Path) -> None:
-    """Rename a file; raises ``FileExistsError`` if somebody has created one there meanwhile."""
+    """Rename a file; raises ``FileExistsError`` if one was created there meanwhile."""
     try:
         path.hardlink_to(part)  # unlike a rename, it replaces nothing
     except FileExistsError:

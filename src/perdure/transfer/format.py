@@ -28,7 +28,7 @@ EXISTS = declare("file.exists", "{path} already exists", "Name another file, or 
 
 FORMAT = 2
 """Increased when older code could misread new files."""
-SCHEMA = 15
+SCHEMA = 16
 """The schema version of the rows: that of the latest migration."""
 COMPRESSED_SUFFIX = ".gz"
 

@@ -26,7 +26,9 @@ from perdure.model.ids import Key, RunId
 from perdure.model.payload import Codec
 from perdure.model.principal import RESERVED
 from perdure.model.run import NewWait
+from perdure.model.times import DURATION_MAX
 from perdure.model.value import Value
+from perdure.store.admission import CLOCK_STEP_MIN
 from perdure.verify.replay import Replay, ReplayStep, origins
 from perdure.verify.triggers import NULL, EventInContext, trigger_of
 
@@ -241,7 +243,10 @@ class Redeciding:
         before = self._found.opened.get(key)
         if before is None or before.wait.delay is None:
             return timedelta(0)
-        return max(timedelta(0), now - (before.at + before.wait.delay - before.sooner))
+        late = now - (before.at + before.wait.delay - before.sooner)
+        if late < -CLOCK_STEP_MIN:  # the clock was set back after a worker had found it due
+            return DURATION_MAX
+        return max(timedelta(0), late)
 
     def _part(self, code: Code, step: ReplayStep, **args: Any) -> None:
         self._found.fault = Difference(

@@ -1,6 +1,6 @@
 """The worker: claims jobs, runs their bodies, commits the outcomes.
 
-The protocol, from claim to commit (``runner.py`` holds the story together):
+The protocol, from claim to commit (``runner.py`` is where to start reading):
 
 1. **Claim** (``claims``). While there is room and may be work, claim jobs from the partitions that
    have work for this worker. Each claim increments the job's epoch, which fences everything

@@ -101,6 +101,7 @@ class Attempt:
         "claim",
         "has_slot",
         "is_over",
+        "is_provided",
         "is_settled",
         "job",
         "keeps_place",
@@ -112,6 +113,7 @@ class Attempt:
         "start_by",
         "started_at",
         "stopped_by",
+        "takes_context",
         "task",
         "writes_itself",
     )
@@ -122,6 +124,10 @@ class Attempt:
         self.runner = runner
         self.task = runner.code.task_of(job.partition)
         self.rules = runner.code.flows.rules_of(job)
+        resources = runner.code.resources
+        self.is_provided = resources.provide is not None and resources.provides_for(self.task)
+        """Whether the worker builds values for this job before its body is called."""
+        self.takes_context = self.task.context_parameter is not None or self.is_provided
         self.scope: CallScope | None = None
         """None if the body takes the stored arguments as they are, and no context."""
         self.attempts_before = 0
@@ -170,21 +176,11 @@ class Attempt:
         )
 
     @property
-    def is_provided(self) -> bool:
-        """Whether the worker builds values for this job before its body is called."""
-        resources = self.runner.code.resources
-        return resources.provide is not None and resources.provides_for(self.task)
-
-    @property
     def context(self) -> BaseContext:
         """The context of its body, once its arguments are prepared."""
         assert self.scope is not None
         assert self.scope.body_context is not None
         return self.scope.body_context
-
-    @property
-    def takes_context(self) -> bool:
-        return self.task.context_parameter is not None or self.is_provided
 
     @property
     def masker(self) -> Masker | None:

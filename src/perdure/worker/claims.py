@@ -61,6 +61,8 @@ class KnownPartitions:
         self._requests: dict[str, PartitionClaim] = {}
         self._suspects: dict[str, Suspects] = {}
         self._judged: dict[Partition, PartitionClaim | None] = {}
+        self._keyless: set[str] = set()
+        """Partitions whose jobs have yet to move to those of their limit keys."""
         self.limiters: Limiters
         """Set by the runner."""
         self._reservations: dict[str, Reservation] = {}
@@ -134,13 +136,8 @@ class KnownPartitions:
             request is not None
             and not request.rules
             and self.reservation_of(request) is None
-            and not self._lacks_keys(partition)
+            and request.partition not in self._keyless
         )
-
-    def _lacks_keys(self, partition: Partition) -> bool:
-        """Whether its jobs have yet to move to the partitions of their limit keys."""
-        task = self._code.find(partition)
-        return task is not None and bool(task.computed_limits) and not partition.keys
 
     def place_held(self, partition: Partition) -> timedelta:
         """For how long a job that was claimed under limits keeps its place before it starts.
@@ -187,6 +184,7 @@ class KnownPartitions:
         except KeyError:
             if len(self._judged) >= JUDGED_MAX:
                 self._judged.clear()
+                self._keyless.clear()
                 known = self._requests.keys() | self._suspects.keys()
                 self._reservations = {
                     text: self._reservations[text] for text in self._reservations.keys() & known
@@ -199,7 +197,8 @@ class KnownPartitions:
         task = self._code.find(partition)
         if task is None or not can_run(partition, queues=settings.queues, tags=settings.tags):
             return None
-        if self._lacks_keys(partition):
+        if task.computed_limits and not partition.keys:
+            self._keyless.add(partition.text)
             return PartitionClaim(partition=partition.text, queue=partition.queue)
         rules = governing_rules(partition, task.limits, settings.limits)
         if custom := custom_limits(partition, task.limits, settings.limits):

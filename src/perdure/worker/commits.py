@@ -302,6 +302,12 @@ class RunCommits:
                     self._cache.committed(plan, answer.now)
                     for attempt, outcome in group:
                         is_written = plan.settles(attempt.claim)  # otherwise it came too late
+                        if (
+                            is_written
+                            and isinstance(outcome, Retried)
+                            and not plan.retries(attempt.claim)
+                        ):
+                            outcome = Failed(failure=outcome.failure)  # of the whole run
                         status = STATUS_AFTER.get(type(outcome)) if is_written else None
                         next_job = plan.next_jobs.get(attempt.claim)
                         runner.settled(Settled(attempt, outcome, status, next_job, answer))
@@ -332,7 +338,8 @@ class RunCommits:
     def _may_continue(self, attempt: Attempt, plan: Plan, schedule: NodeJob) -> bool:
         state, call = plan.state, schedule.call
         priority = effective_priority(state.priority, call.priority)
-        partition = placed(plan.run.graph.partition_of(call), state.settings)
+        node = schedule.key.node
+        partition = placed(plan.run.graph.partition_of(call), state.settings, node)
         return self._runner.may_continue(attempt, priority, partition)
 
     def _job_ended(self, attempt: Attempt, outcome: NodeOutcome, graph: Graph) -> JobEnded:

@@ -245,7 +245,8 @@ class WorkerEvents:
     # Transitions
 
     def started(self, attempt: Attempt) -> None:
-        self._add("started", attempt.job.partition)
+        counts = self._counts_of(attempt.job.partition)
+        counts["started"] = counts.get("started", 0) + 1
         self.emit_job(AttemptStarted, attempt.job)
 
     def claim_lost(self, attempt: Attempt, *, is_disabled: bool) -> None:
@@ -261,8 +262,7 @@ class WorkerEvents:
         if status is None or status is Status.DISABLED:
             self.claim_lost(attempt, is_disabled=status is Status.DISABLED)
         elif status is Status.COMPLETED:
-            self._count("completed", job)
-            self._add(COMPLETED_MICROS, job.partition, round(attempt.seconds * 1_000_000))
+            self._count("completed", job, micros=round(attempt.seconds * 1_000_000))
             if self._listeners:
                 output = outcome.output if isinstance(outcome, Completed) else None
                 duration = timedelta(seconds=attempt.seconds)
@@ -299,13 +299,16 @@ class WorkerEvents:
         self._count("failed", job)
         self.emit_job(AttemptFailed, job, failure=job.failure)
 
-    def _count(self, name: str, job: ClaimedJob | TakenOver | Expired) -> None:
-        self._add(name, job.partition)
+    def _count(self, name: str, job: ClaimedJob | TakenOver | Expired, micros: int = 0) -> None:
+        counts = self._counts_of(job.partition)
+        counts[name] = counts.get(name, 0) + 1
+        if micros:
+            counts[COMPLETED_MICROS] = counts.get(COMPLETED_MICROS, 0) + micros
         self._updated_at = clock.system_clock()
 
-    def _add(self, name: str, partition: Partition, count: int = 1) -> None:
+    def _counts_of(self, partition: Partition) -> dict[str, int]:
         place = partition.task, partition.queue
         counts = self._counts.get(place)
         if counts is None:
             counts = self._counts[place] = {}
-        counts[name] = counts.get(name, 0) + count
+        return counts

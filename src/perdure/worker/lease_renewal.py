@@ -65,7 +65,8 @@ class LeaseRenewer:
 
     def wake(self) -> None:
         """Write the worker's row now, because it changed. From any thread."""
-        call_on_loop(self._loop, self._woken.set)
+        if self._thread.is_alive():  # otherwise it is written at the start
+            call_on_loop(self._loop, self._woken.set)
 
     async def stop(self) -> None:
         """End the thread, without blocking the caller's loop."""

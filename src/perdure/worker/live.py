@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 
 import msgspec
 from msgspec.structs import replace
@@ -82,7 +83,7 @@ class LiveEvents:
         self._woken = asyncio.Event()
 
     def wake(self) -> None:
-        """Somebody may have subscribed."""
+        """A client may have subscribed."""
         self._woken.set()
 
     def note(self, poll: PollResult) -> None:
@@ -110,13 +111,15 @@ class LiveEvents:
         except Exception:
             _log.exception("looking for subscribers failed; retrying")
             return
-        new = found.keys() - self._filters.keys()
-        self._filters = {
-            id: msgspec.json.decode(filter, type=EventFilter) for id, filter in found.items()
-        }
-        if found and self._stop_listening is None:
+        filters: dict[str, EventFilter] = {}
+        for id, filter in found.items():
+            with suppress(msgspec.DecodeError):  # of a client in a newer version
+                filters[id] = msgspec.json.decode(filter, type=EventFilter)
+        new = filters.keys() - self._filters.keys()
+        self._filters = filters
+        if filters and self._stop_listening is None:
             self._stop_listening = self._events.listen(JobEvent, self._note)
-        elif not found and self._stop_listening is not None:
+        elif not filters and self._stop_listening is not None:
             self._stop_listening()
             self._stop_listening = None
         for id in sorted(new):

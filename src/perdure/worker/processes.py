@@ -46,7 +46,7 @@ IN_MAIN_MODULE = declare(
     "task.in_main_module",
     'task {task!r} has isolation="process" and is defined in the main module, which a child '
     "process cannot import",
-    "Move it into a module of its own",
+    "Move it into a separate module",
 )
 
 

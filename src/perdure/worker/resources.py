@@ -51,7 +51,7 @@ _log = logging.getLogger("perdure.worker")
 
 NOT_NAMED_VALUES = declare(
     "resource.not_named",
-    "{source:parameter} must give a mapping of names to resources (got {value})",
+    "{source:parameter} must provide a mapping of names to resources (got {value})",
 )
 GIVEN_TWICE = declare(
     "resource.given_twice", "{names} come from both `lifespan` and `provide`", "Rename one"

@@ -38,7 +38,7 @@ FLUSH_SECONDS = 10.0
 """How long a shutdown waits for an unresponsive store."""
 SIGN_OFF_SECONDS = 2.0
 EXIT_SECONDS = 2.0
-"""How long the process may take to end once it has begun to requeue the jobs of running bodies."""
+"""How long the process may take to end once it starts to requeue the jobs of running bodies."""
 LEFT_DELAY = timedelta(seconds=EXIT_SECONDS + 0.5)
 HINTS = frozenset(
     {
@@ -143,9 +143,10 @@ class Service:
                     loop.cancel()
                 await asyncio.gather(*loops, live, return_exceptions=True)
                 runner.close()
+                # Before the process has only seconds left to end.
+                await runner.limiters.close(ends_process=bool(runner.left))
                 if runner.left:
                     await self._write_left()
-                await runner.limiters.close()
                 await self._leases.stop()
                 await self._sign_off()
                 if runner.left:
@@ -177,7 +178,10 @@ class Service:
         """Stop at once: a newer worker with the same id has taken over what this one had."""
         if not self._is_superseded:
             self._is_superseded = True
-            _log.error("worker superseded by a newer one with the same id; stopping")
+            code = WorkerSuperseded.CODE
+            fields = {"code": code.name, "worker": self._info.id, "hint": code.remedy}
+            message = "worker superseded by a newer one with the same id; stopping"
+            _log.error(message, extra={"fields": fields})
             self.request_stop(timedelta(0))
 
     def call(self, act: Callable[..., None], *args: Any) -> None:

@@ -2,10 +2,10 @@
 
 A plain job has no log to record a pause in. Its checkpoint is stored under the claim, then the job
 is parked under the same claim. A worker that crashes in between leaves the checkpoint of a pause
-that never took effect: nobody resumed the job, so it must pause again. The job counts such crashes.
-A pause counts as over if the job was resumed with an answer, which is stored with the resumption,
-or if no worker crashed since, and that is stored at once, so that later crashes do not matter. When
-in doubt the job pauses again, which is safe.
+that never took effect: the job was never resumed, so it must pause again. The job counts such
+crashes. A pause counts as over if the job was resumed with an answer, which is stored with the
+resumption, or if no worker crashed since, and that is stored at once, so that later crashes do not
+matter. When in doubt the job pauses again, which is safe.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ def restart_delay(crashes: int) -> timedelta:
     return min(DELAY_MAX, FIRST_DELAY * (1 << doublings))
 
 
-KILL_MARGIN = timedelta(seconds=15)
+KILL_MARGIN = timedelta(seconds=20)
 """How long after its grace period a child may still write before it is considered hung."""
 _STOP = b"s"
 _STOP_NOW = b"n"

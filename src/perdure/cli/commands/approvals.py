@@ -181,6 +181,7 @@ COMMANDS: Mapping[str, OperationCommand] = {
                 ["--field"], multiple=True, metavar="NAME=VALUE", help="One field of the form"
             ),
         ),
-        more="At a terminal it asks for what is not given: the decision, and the form's fields.",
+        more="At a terminal, prompts for the decision and the fields of the form that you did not "
+        "pass.",
     ),
 }

@@ -343,9 +343,9 @@ def dev(
 ) -> ExitCode | None:
     """Run workers that restart when the code changes.
 
-    The store is that of --store, or the one that the Worker in MODULE:NAME names, or that of
-    PERDURE_STORE; by default perdure.db in the current directory. Code that cannot be imported is
-    reported, and the workers with the previous code continue until it can.
+    The store is that of --store, of the Worker in MODULE:NAME, or of PERDURE_STORE, in this order;
+    by default perdure.db in the current directory. Code that cannot be imported is reported, and
+    the workers continue with the previous code until it can.
     """
     if look:
         echo(json.dumps(_found_code(target)))

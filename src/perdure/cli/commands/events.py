@@ -37,9 +37,9 @@ COMMANDS: Mapping[str, OperationCommand] = {
     "events.stream": OperationCommand(
         call=_stream,
         view=lambda *_: None,
-        metavars={"types": "--type"},
-        more="One line for each event, until Ctrl-C; with --json, an object for each, whose cursor "
-        "--after takes.",
+        metavars={"types": "--type", "after": "--after CURSOR"},
+        more="Prints a line for each event, until Ctrl-C. With --json, prints an object whose "
+        "cursor --after accepts.",
         shows_values=True,
     ),
 }

@@ -134,7 +134,7 @@ def validate(
 ) -> ExitCode:
     """Validate flow files and list every fault.
 
-    Each comes with its line. Exits with 0 if there is no error, else with 1.
+    Shows the line of each fault. The exit code is 0 if there is no error, otherwise 1.
     """
     from perdure.cli.target import library_at
     from perdure.flows.yaml.library import Library
@@ -195,8 +195,8 @@ COMMANDS: Mapping[str, OperationCommand | click.Command] = {
         metavars={"flows": "MODULE[:NAME]"},
         convert={"flows": _flows},
         about={"flows": "A Worker, a flow or a list of flows; default: all in the module"},
-        more="Each version comes with the nearest one, and with what keeps runs from being "
-        "migrated. Exits with 0 if there is no such run, else with 1.",
+        more="Shows the nearest version in your code, and what prevents a migration to it. The "
+        "exit code is 0 if there is no such run, otherwise 1.",
     ),
     "flows.show": show,
     "flows.graph": graph,

@@ -55,7 +55,7 @@ _NOT_IN_A_NAME = re.compile(r"[^a-z0-9]+")
 def init(folder: Path, as_json: bool) -> None:
     """Create a starter project.
 
-    A flow, its tests and a README. If one of the files exists, nothing is written.
+    The project has a flow, its tests and a README. If one of the files exists, nothing is written.
     """
     _check_free(folder)
     written = _written(folder)

@@ -70,7 +70,9 @@ _OPTIONS: Mapping[str, click.Option] = {
             ["--deadline"], metavar="1h", help="Fail the job if it has not finished by then"
         ),
         click.Option(["--retries"], type=int, metavar="N", help="Retries after a failure"),
-        click.Option(["--max-attempts"], type=int, metavar="N", help="Attempts that may fail"),
+        click.Option(
+            ["--max-attempts"], type=int, metavar="N", help="Failed attempts before the job is dead"
+        ),
     )
     if each.name
 }
@@ -174,7 +176,7 @@ COMMANDS: Mapping[str, OperationCommand] = {
     "jobs.watch": OperationCommand(
         call=_watch,
         view=lambda *_: None,
-        more="Exits with 0 if it completed, else with 1.",
+        more="The exit code is 0 if the job completed, otherwise 1.",
     ),
     "jobs.cancel": OperationCommand(each="id", view=print_change),
     "jobs.cancel_group": OperationCommand(view=_print_group),

@@ -95,7 +95,7 @@ RUN_OPTIONS = (
     PRIORITY,
     click.Option(["--delay"], metavar="5m", help="Start after this delay"),
     click.Option(["--run-at"], type=Moment(), metavar="TIME", help="Start at this time"),
-    click.Option(["--queue"], metavar="NAME", help="For nodes without a queue of their own"),
+    click.Option(["--queue"], metavar="NAME", help="Queue of nodes that set none"),
     click.Option(
         ["--tag", "tags"],
         multiple=True,
@@ -109,18 +109,25 @@ RUN_OPTIONS = (
     click.Option(
         ["--timeout-counts-waiting/--timeout-skips-waiting"],
         default=None,
-        help="Whether the time that it waits counts",
+        help="Whether --timeout includes time spent waiting",
     ),
-    click.Option(["--max-attempts"], type=int, metavar="N", help="Attempts that may fail"),
-    click.Option(["--max-running"], type=int, metavar="N", help="Runs of the flow at once"),
-    click.Option(["--sticky"], metavar="30s", help="Nodes wait this long for the last worker"),
+    click.Option(
+        ["--max-attempts"],
+        type=int,
+        metavar="N",
+        help="Failed attempts of nodes before the run fails",
+    ),
+    click.Option(
+        ["--max-running"], type=int, metavar="N", help="Maximum concurrent runs of the flow"
+    ),
+    click.Option(["--sticky"], metavar="30s", help="How long nodes wait for the run's last worker"),
 )
 
 
 def _print_submitted(found: tuple[RunStarted, BuiltFlow], out: CommandOutput) -> None:
     run, flow = found
     if run.is_new:
-        echo(f"{run.id} started, a run of {flow.name}@{flow.version}")
+        echo(f"{run.id} submitted, a run of {flow.name}@{flow.version}")
     else:
         echo(f"{run.id} exists already")
 
@@ -144,7 +151,7 @@ INPUT_HELP = "Input of the flow, as JSON"
     click.Option(
         ["--worker/--no-worker"],
         default=True,
-        help="Execute it here, or leave it to other workers",
+        help="Execute the run here, or leave it to workers",
     ),
     LIFESPAN,
     GRANT,
@@ -170,8 +177,9 @@ def run(
 ) -> ExitCode:
     """Start a run and follow it until it finishes.
 
-    Exits with 0 if it completed, 1 if it failed, 4 if it was cancelled, 5 if it was skipped.
-    Ctrl-C leaves the run, which continues where there is a worker, and can be watched again.
+    The exit code is 0 if the run completed, 1 if it failed, 4 if it was cancelled, 5 if it was
+    skipped.
+    Ctrl-C detaches from the run: it continues on any other worker that has its flow.
     """
     from perdure.cli.target import flow_at
 
@@ -455,7 +463,8 @@ def explain(id: str, store: str | None, namespace: str, as_json: bool) -> None:
 
 
 _AFTER_A_RUN = (
-    "Exits with 0 if the run completed, 1 if it failed, 4 if it was cancelled, 5 if it was skipped."
+    "The exit code is 0 if the run completed, 1 if it failed, 4 if it was cancelled, 5 if it was "
+    "skipped."
 )
 
 COMMANDS: Mapping[str, OperationCommand | click.Command] = {
@@ -487,9 +496,8 @@ COMMANDS: Mapping[str, OperationCommand | click.Command] = {
         extra=(
             click.Option(["--follow", "-f"], is_flag=True, help="Continue until the run finishes"),
         ),
-        more="With --follow, --limit N starts with the latest N events, --cursor with the first "
-        "after it, and --json prints a line for each event. The exit code is then that of the run: "
-        "0 if it completed, 1 if it failed, 4 if it was cancelled, 5 if it was skipped.",
+        more="With --follow, --limit N starts at the latest N events, --cursor after that event, "
+        f"and --json prints a line for each event. {_AFTER_A_RUN}",
         shows_values=True,
     ),
     "runs.timeline": OperationCommand(
@@ -503,8 +511,8 @@ COMMANDS: Mapping[str, OperationCommand | click.Command] = {
     "runs.watch": OperationCommand(
         call=_follow,
         view=lambda *_: None,
-        more="In a terminal it is drawn in place; elsewhere each event is a line. With --json the "
-        f"run is printed once it has finished. {_AFTER_A_RUN}",
+        more="In a terminal, the run is drawn in place; elsewhere, each event is a line. With "
+        f"--json, the run is printed when it finishes. {_AFTER_A_RUN}",
         shows_values=True,
     ),
     "runs.signal": OperationCommand(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from perdure.cli.command import CommandOutput, OperationCommand
+from perdure.cli.command import APP, CommandOutput, OperationCommand
 from perdure.cli.output import echo
 from perdure.cli.views.console import moment
 from perdure.cli.views.schedules import print_schedule, schedule_table
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def _target(target: str, given: dict[str, Any]) -> Any:
     from perdure.cli.target import load_target
 
-    return load_target(target)
+    return load_target(target, given.pop("app"))
 
 
 def _print_saved(record: ScheduleRecord, out: CommandOutput) -> None:
@@ -51,9 +51,10 @@ def _delete(client: Client, out: CommandOutput, *, name: str) -> dict[str, str]:
 COMMANDS: Mapping[str, OperationCommand] = {
     "schedules.save": OperationCommand(
         view=_print_saved,
-        metavars={"target": "MODULE:NAME"},
+        metavars={"target": "TARGET"},
         convert={"target": _target},
-        about={"target": "A flow or a task in a module"},
+        about={"target": "MODULE:NAME of a flow or a task, or a file such as ship.yaml"},
+        extra=(APP,),
         makes_store=True,
     ),
     "schedules.list": OperationCommand(view=schedule_table, empty="no schedules"),

@@ -87,7 +87,8 @@ def counts_text(counts: Mapping[str, int]) -> str:
 def health(store: str | None, namespace: str, as_json: bool) -> ExitCode:
     """Check the health of a store and its work.
 
-    Exits with 1 if there is an error, with 3 if it is the store itself. A warning may be intended.
+    The exit code is 1 if there is an error, 3 if the store itself cannot be used, otherwise 0. A
+    warning may be intended.
     """
     from perdure.client.sync import Client
 
@@ -160,10 +161,10 @@ def _counted(noun: str, counts: Mapping[Any, int]) -> str:
 def verify(
     store: str | None, namespace: str, pruned: bool, grace: str | None, as_json: bool
 ) -> ExitCode | None:
-    """Verify that a store keeps what Perdure promises.
+    """Check that a store satisfies Perdure's guarantees.
 
-    Replays the log of every run, decides it again, and compares the result with all that is
-    stored. It only reads, also while workers run. Exits with 1 if it finds a contradiction.
+    Replays the log of every run, recomputes each decision, and compares the result with the stored
+    rows. Only reads, so workers may keep running. The exit code is 1 if there are findings.
     """
     from msgspec.structs import asdict
 
@@ -235,8 +236,8 @@ NOT_A_FILE = declare(
 def export(file: Path, store: str | None, live: bool, as_json: bool) -> None:
     """Export a whole store to a file.
 
-    Runs, jobs, waits, schedules and all else, of every namespace, as of one moment. Stop the
-    workers first. perdure store import moves it into another store.
+    The file is a consistent snapshot of all namespaces. Stop the workers first. Use perdure store
+    import to load it into another store.
     """
     from perdure.transfer import export_store
 
@@ -269,8 +270,7 @@ def export(file: Path, store: str | None, live: bool, as_json: bool) -> None:
 def import_(file: Path, store: str | None, line_max_bytes: int | None, as_json: bool) -> None:
     """Import an exported file into an empty store.
 
-    All or nothing. Workers on the new store continue from there: waiting runs wait, queued jobs
-    are executed.
+    The import is one transaction. Workers on the new store then continue its runs and jobs.
     """
     from perdure import clock
     from perdure.transfer import import_store
@@ -301,7 +301,7 @@ COMMANDS: Mapping[str, OperationCommand | click.Command] = {
                 ["--yes", "-y"], is_flag=True, help="Delete them; the default is to count them"
             ),
         ),
-        more="Without --yes it only counts. Workers prune too, by their keep settings.",
+        more="Without --yes, only counts them. Workers prune too, by their keep_… settings.",
     ),
     "store.verify": verify,
     "store.export": export,

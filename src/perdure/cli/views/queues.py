@@ -120,7 +120,10 @@ def stats_table(stats: ClusterStats, out: CommandOutput) -> None:
     averages = [each.average_duration for each in rows]
     took = ["" if average is None else brief(average) for average in averages]
     columns.append(Column(title="AVERAGE", cells=took, is_number=True))
-    print_table(out.console, columns)
+    if stats.tasks:
+        print_table(out.console, columns)
+    else:
+        echo("no attempts yet")
     workers = f"{stats.workers} live worker{'' if stats.workers == 1 else 's'}"
     echo(f"{workers}, {stats.running} of {stats.concurrency} slots in use")
 

@@ -24,8 +24,9 @@ from perdure.cli.views.jobs import print_traceback
 from perdure.model.failure import Failure
 from perdure.model.job import PRIORITY_DEFAULT
 from perdure.model.run import NodeStatus, RunStatus
+from perdure.model.settings import RunSettings
 from perdure.model.text import visible
-from perdure.model.times import ago, ahead, brief
+from perdure.model.times import ago, ahead, brief, ms_text
 from perdure.operations.insight.lineage import Lineage, NodeLineage, Use, UseOrigin
 from perdure.operations.records import (
     ChildRun,
@@ -103,7 +104,8 @@ def in_words(failure: Failure) -> str:
 
 def print_run(run: RunDetail, out: CommandOutput) -> None:
     console = out.console
-    pairs = [*_identity(run), *_state(run), *_times(run, out.now), *_values(run)]
+    pairs = [*_identity(run), *_state(run), *_times(run, out.now)]
+    pairs += [*_settings(run.settings, out.now), *_values(run)]
     print_pairs(console, [(name, value) for name, value in pairs if value])
     _print_some(console, node_columns(run.nodes[:LINES_MAX]), len(run.nodes), "nodes")
     if run.children:
@@ -170,6 +172,24 @@ def _times(record: RunRecord, now: datetime) -> list[tuple[str, str]]:
     starts = moment(record.start_at, now) if record.started_at is None else ""
     created = moment(record.created_at, now)
     return [("created", created), ("starts", starts), ("ended", ended)]
+
+
+def _settings(settings: RunSettings, now: datetime) -> list[tuple[str, str]]:
+    timeout = "" if settings.timeout_ms is None else ms_text(settings.timeout_ms)
+    if timeout and not settings.timeout_counts_waiting:
+        timeout += ", not counting waiting"
+    places = "" if settings.max_running is None else str(settings.max_running)
+    if settings.running_key:
+        places += f" per key {settings.running_key!r}"
+    return [
+        ("queue", settings.queue or ""),
+        ("tags", ", ".join(settings.tags)),
+        ("timeout", timeout),
+        ("deadline", moment(settings.deadline, now)),
+        ("max attempts", str(settings.max_attempts or "")),
+        ("max running", places),
+        ("sticky", "" if settings.sticky_ms is None else ms_text(settings.sticky_ms)),
+    ]
 
 
 def _values(run: RunDetail) -> list[tuple[str, str]]:

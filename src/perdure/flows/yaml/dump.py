@@ -64,19 +64,19 @@ class _Calls:
     def __init__(self, flow: BuiltFlow) -> None:
         self._tasks = flow.tasks
         self._places = places_before(flow.graph)
-        self._children = flow.settings.children
+        self._settings = flow.settings
 
     def settings_of(self, node: Node) -> dict[str, Any]:
         call = node.call if isinstance(node, TaskNode | RouteNode) else getattr(node, "body", None)
         if isinstance(call, FlowRef):
-            return _settings(self._children.get(node.id, NO_SETTINGS))
+            return _settings(self._settings.children.get(node.id, NO_SETTINGS))
         if not isinstance(call, Call):
             return {}
         written = _policy(call)
         priority, queue = self._own_place(node, call)
         if call.priority != priority:
             written["priority"] = call.priority
-        if call.queue != queue:
+        if call.queue != queue or node.id in self._settings.default_queue:
             written["queue"] = call.queue
         if call.tags != self._tasks[call.task].tags:
             written["tags"] = list(call.tags)

@@ -80,9 +80,13 @@ WORKERS_MAX = 20
 
 RUN_STATUS = declare("explain.run_status", "run {run!r} is {status}")
 JOB_STATUS = declare("explain.job_status", "job {job!r} is {status}")
-PROGRESSING = declare("explain.progressing", "the run made progress meanwhile; run explain again")
+PROGRESSING = declare(
+    "explain.progressing", "the run progressed during this call; run explain again"
+)
 MORE = declare("explain.more", "{count:more finding|more findings}")
-PAUSED = declare("explain.paused", "run {run!r} is paused[ by {by}][ since {since}][: {reason}]")
+PAUSED = declare(
+    "explain.paused", "run {run!r} has been paused[ by {by}][ since {since}][: {reason}]"
+)
 CANCELLED = declare("explain.cancelled", "run {run!r} was cancelled[ by {by}][: {reason}]")
 SKIPPED = declare(
     "explain.skipped", "run {run!r} was skipped[ by {by}][: {reason}]", "Submit it again later"
@@ -103,7 +107,7 @@ JOB_FAILED = declare(
 )
 DEAD_LETTER = declare(
     "explain.dead_letter",
-    "task {task!r} is a dead letter[ since {at}]; it failed[ with {error}][: {reason}]",
+    "task {task!r} became a dead letter[ at {at}]; it failed[ with {error}][: {reason}]",
 )
 JOB_CANCELLED = declare(
     "explain.job_cancelled",
@@ -115,22 +119,23 @@ JOB_CANCELLED = declare(
 RUNNING = declare(
     "explain.running",
     "attempt {attempt} of task {task!r}[ ({purpose})] is running on worker {worker}"
-    "[ since {since}]",
+    "[, started at {since}]",
 )
 STOPPING = declare(
     "explain.stopping",
     "attempt {attempt} of task {task!r}[ ({purpose})] is running on worker {worker}"
-    "[ since {since}] and was asked to stop",
+    "[, started at {since},] and was asked to stop",
 )
 LEASE_EXPIRED = declare(
     "explain.lease_expired",
     "attempt {attempt} of task {task!r}[ ({purpose})] was running on worker {worker}"
-    "[ since {since}]; its lease expired at {lease_until}, and the next live worker takes it over",
+    "[, started at {since}]; its lease expired at {lease_until}, and the next live worker takes it "
+    "over",
 )
 ABANDONED = declare(
     "explain.abandoned",
     "attempt {attempt} of task {task!r}[ ({purpose})] was running on worker {worker}"
-    "[ since {since}]; its lease expired at {lease_until}, and no worker is live",
+    "[, started at {since}]; its lease expired at {lease_until}, and no worker is live",
     "Start a worker",
 )
 SCHEDULED = declare(
@@ -152,18 +157,18 @@ QUEUED = declare(
 )
 CUSTOM_LIMIT = declare(
     "explain.custom_limit",
-    "a worker claims it once the limiter of {limit!r} grants a place[; it waits since {since}]",
+    "waiting[ since {since}] for the limiter of {limit!r} to grant a place",
 )
 STICKY = declare(
     "explain.sticky",
     "task {task!r}[ ({purpose})] waits for worker {worker}, which executed the last node, "
-    "until {until}; any other live worker may take it then",
+    "until {until}; then any live worker may take it",
 )
 SUSPECTED = declare(
     "explain.suspected",
     "task {task!r}[ ({purpose})] is suspected of crashing its worker ({crashes:crash|crashes}, "
     "{alone} alone): {workers:live worker|live workers}, last seen {seen} ago at most, can run it "
-    "beside at most {others:other job|other jobs}",
+    "alongside at most {others:other job|other jobs}",
 )
 
 # A job that no worker claims.
@@ -196,7 +201,9 @@ NO_TAGS = declare(
     "{tags:and}; the job has been ready since {since}",
     "Start a worker with these tags",
 )
-QUEUE_PAUSED = declare("explain.queue_paused", "queue {queue!r} is paused[ by {by}] since {since}")
+QUEUE_PAUSED = declare(
+    "explain.queue_paused", "queue {queue!r} has been paused[ by {by}] since {since}"
+)
 DISABLED = declare("explain.disabled", "task {task!r} is disabled until an operator enables it")
 JOB_PAUSED = declare("explain.job_paused", "task {task!r} is paused until it is resumed")
 LIMIT_FULL = declare(
@@ -234,7 +241,7 @@ RUN_QUEUED_UNSERVED = declare(
 )
 RUN_WAITS_FOR_PLACE = declare(
     "explain.run_waits_for_place",
-    "run {run!r} is queued[ since {since}]: {held} of {most} places of flow {flow!r}"
+    "run {run!r} is queued[ (since {since})]: {held} of {most} places of flow {flow!r}"
     "[ and key {key!r}] are taken[, by {holders:and}][ and {more} more]",
 )
 TIMER = declare("explain.timer", "waiting since {since} until {until}[ ({overdue} overdue)]")

@@ -82,7 +82,7 @@ CLOCK_SET_BACK = declare(
     "health.clock_set_back",
     "the store's clock was set back by at least {step}: it recorded {newest_at} and shows {now}",
     "Leases and limits recover by themselves. Scheduled jobs, retries, timers, deadlines and "
-    "schedules are due when the clock shows their time: if it is wrong, correct it",
+    "schedules are due when the clock shows their time; correct the clock if it is wrong",
 )
 DAMAGED = declare(
     "health.damaged",
@@ -146,29 +146,29 @@ SCHEDULE_OVERDUE = declare(
 )
 NAMESPACE_UNSERVED = declare(
     "health.namespace_unserved",
-    "jobs wait in namespace {namespace!r}, which no live worker serves",
+    "jobs are waiting in namespace {namespace!r}, which no live worker serves",
     "Start a worker",
 )
 TASK_UNSERVED = declare(
     "health.task_unserved",
-    "jobs of task {task!r}[ of namespace {namespace!r}] wait, and no live worker has it",
+    "jobs of task {task!r}[ of namespace {namespace!r}] are waiting, and no live worker has it",
     "Start a worker with it",
 )
 FLOW_UNSERVED = declare(
     "health.flow_unserved",
-    "jobs of flow {flow}[ of namespace {namespace!r}] wait, and no live worker has it",
+    "jobs of flow {flow}[ of namespace {namespace!r}] are waiting, and no live worker has it",
     "Start a worker with it",
 )
 QUEUE_UNSERVED = declare(
     "health.queue_unserved",
-    "jobs wait in queue {queue!r}[ of namespace {namespace!r}], which no live worker that has "
-    "task {task!r}[ of {flow}] serves",
+    "jobs are waiting in queue {queue!r}[ of namespace {namespace!r}], which no live worker that "
+    "has task {task!r}[ of {flow}] serves",
     "Start a worker for this queue",
 )
 TAGS_UNSERVED = declare(
     "health.tags_unserved",
-    "jobs of task {task!r}[ of {flow}][ of namespace {namespace!r}] wait for a worker with the "
-    "tags {tags:and}, and none is live",
+    "jobs of task {task!r}[ of {flow}][ of namespace {namespace!r}] are waiting for a "
+    "worker with the tags {tags:and}, and none is live",
     "Start a worker with these tags",
 )
 QUEUE_PAUSED = declare(

@@ -154,7 +154,7 @@ def jobs_as_scheduled(view: AuditedRun) -> Iterator[Finding]:
         if details is not None:
             flow = f"{view.state.flow}@{view.state.version}"
             own = Partition(queue=call.queue, task=call.task, tags=call.tags, flow=flow)
-            partition = placed(own, view.state.settings)
+            partition = placed(own, view.state.settings, schedule.key.node)
             policy = None if call.policy is None else call.policy.encode()
             pairs += [
                 ("queue", details.queue, partition.queue),

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import timedelta
 
 from perdure.diagnostics import Finding, declare
 from perdure.model.event import RunSubmitted
+from perdure.store.admission import CLOCK_STEP_MIN
 from perdure.verify.load import AuditedRun, is_json
 
 EVENT_NUMBERS_GAP = declare(
@@ -66,14 +68,20 @@ FIRST_EVENT_TIME = declare(
 
 
 def first_event_time(view: AuditedRun) -> Iterator[Finding]:
-    """The first event is as old as the run; otherwise it belongs to another run."""
-    if view.events and view.events[0].at < view.run.created_at:
+    """The first event is as old as the run; otherwise it belongs to another run.
+
+    A run is dated after the one that it replaces, which may be later than its first event. It is
+    not if it started when it was created: the start is never dated like this.
+    """
+    run = view.run
+    tolerance = timedelta() if run.started_at == run.created_at else CLOCK_STEP_MIN
+    if view.events and view.events[0].at < run.created_at - tolerance:
         yield view.finding(
             "I4",
             FIRST_EVENT_TIME,
             view.events[0].number,
             at=view.events[0].at,
-            created_at=view.run.created_at,
+            created_at=run.created_at,
         )
 
 

@@ -192,8 +192,7 @@ class PlaceView:
 
 PLACES_KEPT = declare(
     "verify.places_kept",
-    "run {run!r} started when {held} others held the places of {limit!r}, of which there are "
-    "{most}",
+    "run {run!r} started while {held} others had the places of {limit!r}, which has {most}",
 )
 
 
@@ -210,7 +209,7 @@ def places_kept(view: PlaceView) -> Iterator[Finding]:
 
 
 PLACE_FOUND = declare(
-    "verify.place_found", "run {run!r} waits for a place of {limit!r}, and there is one"
+    "verify.place_found", "run {run!r} waits for a place of {limit!r}, although one is free"
 )
 
 

@@ -1,4 +1,4 @@
-"""No flow has changed its version: runs that are stored name it."""
+"""Flows have the versions that they had, and wrong ones the faults, each with code and place."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import json
 import subprocess
 import sys
 
+import pytest
+
+from tests.golden.fault_places import faults_of, golden_inputs
 from tests.golden.flow_versions import GOLDEN, ROOT, Found
 
 REWRITE = "python -m tests.golden.flow_versions --write"
@@ -48,3 +51,10 @@ def found_in_a_process_of_its_own() -> Found:
     assert done.returncode == 0, done.stderr
     found: Found = json.loads(done.stdout)
     return found
+
+
+@pytest.mark.parametrize("given", golden_inputs(), ids=lambda given: given["text"][:60])
+def test_faults_are_what_and_where_they_were(given):
+    found = faults_of(given)
+    assert found
+    assert found == given["faults"]
