@@ -40,15 +40,21 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def parser() -> ArgumentParser:
-    told = ArgumentParser(prog="python -m proof.chaos", description=__doc__)
-    told.add_argument("--store", choices=[*STORES, "both"], default="both")
-    told.add_argument("--seconds", type=float, default=SECONDS_DEFAULT, help="of faults, each")
-    told.add_argument("--seed", type=int, help="of the order of faults; else a random one")
-    told.add_argument("--workers", type=int, default=3, help="worker processes")
-    told.add_argument("--clients", type=int, default=2, help="client processes")
-    told.add_argument("--json", action="store_true", help="the reports as JSON on stdout")
-    told.add_argument("--keep", action="store_true", help="keep the logs though all went well")
-    return told
+    options_parser = ArgumentParser(prog="python -m proof.chaos", description=__doc__)
+    options_parser.add_argument("--store", choices=[*STORES, "both"], default="both")
+    options_parser.add_argument(
+        "--seconds", type=float, default=SECONDS_DEFAULT, help="of faults, each"
+    )
+    options_parser.add_argument(
+        "--seed", type=int, help="of the order of faults; else a random one"
+    )
+    options_parser.add_argument("--workers", type=int, default=3, help="worker processes")
+    options_parser.add_argument("--clients", type=int, default=2, help="client processes")
+    options_parser.add_argument("--json", action="store_true", help="the reports as JSON on stdout")
+    options_parser.add_argument(
+        "--keep", action="store_true", help="keep the logs though all went well"
+    )
+    return options_parser
 
 
 def _on(store: str, seed: int, options: Namespace) -> ChaosReport:

@@ -48,6 +48,7 @@ def run_worker(store: Store, settings: dict[str, Any]) -> None:
         store,
         tasks=TASKS,
         flows=FLOWS,
+        id=settings["worker"],
         concurrency=settings["concurrency"],
         lease=LEASE_SECONDS,
         poll="500ms",
@@ -74,12 +75,12 @@ def own_settings() -> dict[str, Any]:
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level="WARNING")
     logging.getLogger("perdure.chaos").setLevel("INFO")
     threading.Thread(target=_end_with_parent, name="parent", daemon=True).start()
-    told: dict[str, Any] = json.loads(sys.argv[1])
-    if most := told.get("clock_error_seconds"):
-        error = Random(f"{told['name']}.{told['generation']}").uniform(-most, most)
+    config: dict[str, Any] = json.loads(sys.argv[1])
+    if most := config.get("clock_error_seconds"):
+        error = Random(f"{config['name']}.{config['generation']}").uniform(-most, most)
         shift_wall_clock(error)
         _log.info("the clock is wrong by %+.0f s", error)
-    return told
+    return config
 
 
 def say_ready() -> None:

@@ -22,12 +22,15 @@ from perdure import (
     Status,
     StoreUnreachable,
 )
+from perdure.client.queue import QueuedJob
+from perdure.model.client_event import EVENTS, EventSource
+from perdure.model.job import Claim, ClaimedJob
 from perdure.model.value import Value
 from perdure.operations.records import ApprovalRecord, WaitRecord
 from perdure.store.contract import Store
 from proof.chaos.journal import Answer, Ask, asks, evidence
-from proof.chaos.load import SUBMITTED, TASKS, brought_for
-from proof.evidence.log import new_nonce
+from proof.chaos.load import SUBMITTED, TASKS, brought_for, flaky, one_more
+from proof.evidence.log import EventSeen, new_nonce, read_lines
 
 _APART = "."
 
@@ -59,6 +62,9 @@ RUNNING_MAX = 100
 WAITING_MAX = 200
 """Maximum unfinished work before clients wait."""
 LOOK_SECONDS = 0.3
+LISTEN_SECONDS = 3.0
+ENDS = [name for name, type in EVENTS.items() if type in (EventSource.JOB, EventSource.RUN)]
+LIVE = [name for name, type in EVENTS.items() if type is EventSource.LIVE]
 PAGE = 25
 CANCEL_SHARE, PAUSE_SHARE, PRIORITY_SHARE = 0.2, 0.4, 0.8
 NUMBER_MAX = 1_000
@@ -76,6 +82,8 @@ class Clients:
         self._client = AsyncClient(store)
         self._queue = AsyncJobQueue(store)
         self._name = f"{settings['name']}.{settings['generation']}"
+        self._follower: str = settings["name"]
+        self._cursor = last_cursor(Path(settings["evidence"]), self._follower)
         self._rate: float = settings["rate"]
         self._made = 0
         self._quiet = Path(settings["quiet"])
@@ -94,6 +102,8 @@ class Clients:
             self._intervene: look_at,
             self._dequeue: look_at,
             self._read_ends: look_at,
+            self._follow: look_at,
+            self._listen: look_at,
             self._measure: look_at,
         }
         async with self._client, self._queue, asyncio.TaskGroup() as group:
@@ -125,10 +135,10 @@ class Clients:
         id = run_name(flow.name, number, self._unique())
         ask = asks().begin("submit", run=id)
         settings = _settings()
-        told = await answered(ask, lambda: self._client.submit(flow, number, id=id, **settings))
-        if told.error is not None:
-            evidence().refused(told.error, run=id)
-        elif told.answer is Answer.ACCEPTED:
+        reply = await answered(ask, lambda: self._client.submit(flow, number, id=id, **settings))
+        if reply.error is not None:
+            evidence().refused(reply.error, run=id)
+        elif reply.answer is Answer.ACCEPTED:
             evidence().accepted(run=id)
 
     async def _enqueue(self) -> None:
@@ -137,12 +147,12 @@ class Clients:
         task, number = random.choice(TASKS), random.randrange(NUMBER_MAX)
         group = f"{number}.{self._unique()}"
         delay = random.choice([None, None, None, "700ms"])
-        told = await answered(
+        reply = await answered(
             asks().begin("enqueue", group=group),
             lambda: self._client.enqueue(task.options(group=group, delay=delay), number),
         )
-        if told.answer is Answer.ACCEPTED:
-            evidence().accepted(job=told.value.id)
+        if reply.answer is Answer.ACCEPTED:
+            evidence().accepted(job=reply.value.id)
 
     @property
     def _is_asking(self) -> bool:
@@ -157,11 +167,30 @@ class Clients:
                 if parked.node is None:
                     await self._resume(parked.id)
             return
-        names = [task.name for task in TASKS]
+        names = [task.name for task in TASKS if not task.limits]  # such workers apply none
         job = await self._queue.dequeue(f"{self._name}.queue", tasks=names, lease="2s")
-        if job is not None:
-            await self._queue.release(job)
-            await self._resume(job.id)
+        if job is None:
+            return
+        match random.choice(("release", "ack", "nack", "ack parked")):
+            case "ack":
+                await self._ack(job, job.claimed, job.payload)
+            case "nack" if job.task == flaky.name:  # with retries enough
+                ask = asks().begin("nack")
+                await answered(ask, lambda: self._queue.nack(job, "on purpose", delay=0.1))
+            case "ack parked":
+                await self._queue.release(job)
+                # Settling it counts as another claim.
+                claim = Claim(id=job.id, epoch=job.claim_epoch + 1)
+                await self._ack(job.id, replace(job.claimed, claim=claim), job.payload)
+            case _:
+                await self._queue.release(job)
+                await self._resume(job.id)
+
+    async def _ack(self, job: QueuedJob | str, claimed: ClaimedJob, payload: Any) -> None:
+        worker = f"{self._name}.queue"
+        with evidence().work_on(claimed, worker, claimed.claim.id) as execution:
+            result = one_more(payload, execution.nonce)
+        await answered(asks().begin("ack"), lambda: self._queue.ack(job, result))
 
     async def _resume(self, id: str) -> None:
         ask = asks().begin("resume job")
@@ -226,6 +255,22 @@ class Clients:
             if job.node is None:  # otherwise checked with its run
                 evidence().saw_end(job.status, job=job.id)
 
+    async def _follow(self) -> None:
+        """Stream ends, after the last one that this client got, before it was killed too."""
+        async for event in self._client.events.stream(types=ENDS, after=self._cursor):
+            evidence().saw_event(self._follower, event)
+            self._cursor = event.cursor
+
+    async def _listen(self) -> None:
+        """Subscribe to live events for a while."""
+        subscription = await self._client.events.subscribe(
+            partial(evidence().saw_event, self._follower), types=LIVE
+        )
+        try:
+            await asyncio.sleep(random.uniform(0, LISTEN_SECONDS))
+        finally:
+            subscription.unsubscribe()
+
     async def _intervene(self) -> None:
         if not self._is_asking:
             # The client that paused a run may have been killed before resuming it.
@@ -272,6 +317,15 @@ def _settings() -> dict[str, Any]:
     return options
 
 
+def last_cursor(evidence_log: Path, follower: str) -> str | None:
+    """The cursor of the last end that a follower got."""
+    cursor = None
+    for _, line in read_lines(evidence_log):
+        if isinstance(line, EventSeen) and line.follower == follower and line.name in ENDS:
+            cursor = line.cursor
+    return cursor
+
+
 def _some(found: Sequence[Found]) -> list[Found]:
     return random.sample(found, min(SEEN_MAX, len(found)))
 
@@ -303,12 +357,12 @@ class Response(Value):
 
 async def send_command(place: Place, operation: Callable[[], Awaitable[Any]]) -> None:
     """Perform an action on a run, and record the response as evidence."""
-    told = await answered(asks().begin(place.act, run=place.run), operation)
-    is_ignored = isinstance(told.value, ReportReceipt) and not told.value.is_accepted
-    if told.answer is Answer.UNCLEAR or is_ignored:  # another report arrived first
+    reply = await answered(asks().begin(place.act, run=place.run), operation)
+    is_ignored = isinstance(reply.value, ReportReceipt) and not reply.value.is_accepted
+    if reply.answer is Answer.UNCLEAR or is_ignored:  # another report arrived first
         return
     evidence().command_sent(
-        place.act, place.run, place.key, nonce=place.nonce, by=place.by, error=told.error
+        place.act, place.run, place.key, nonce=place.nonce, by=place.by, error=reply.error
     )
 
 
@@ -316,12 +370,12 @@ async def answered(ask: Ask, operation: Callable[[], Awaitable[Any]]) -> Respons
     seconds = HASTE_SECONDS if random.random() < HASTY_SHARE else TIMEOUT_SECONDS
     try:
         async with asyncio.timeout(seconds):
-            told = Response(answer=Answer.ACCEPTED, value=await operation())
+            reply = Response(answer=Answer.ACCEPTED, value=await operation())
     except PerdureError as error:
-        told = Response(answer=Answer.REFUSED, error=error)
+        reply = Response(answer=Answer.REFUSED, error=error)
         _log.info("%s: %r", ask.act, error)
     except TimeoutError:
-        told = Response(answer=Answer.UNCLEAR)
-    found_type = "" if told.error is None else type(told.error).__name__
-    asks().write(replace(ask, answer=told.answer, error=found_type))
-    return told
+        reply = Response(answer=Answer.UNCLEAR)
+    found_type = "" if reply.error is None else type(reply.error).__name__
+    asks().write(replace(ask, answer=reply.answer, error=found_type))
+    return reply

@@ -15,6 +15,7 @@ from random import Random
 
 from perdure.clock import monotonic
 from perdure.model.value import Value
+from perdure.worker.isolation import EXIT_SUPERSEDED
 from proof.chaos.load import LEASE_SECONDS
 from proof.chaos.processes import ChaosProcess, ProcessPool
 
@@ -51,6 +52,7 @@ class ProcessFaults:
             Fault("kill -9 of all workers", self.kill_all_workers),
             Fault("stop of a worker", self.stop_worker),
             Fault("worker frozen past its leases", self.freeze_worker, is_certain=True),
+            Fault("second worker under one id", self.supersede_worker, is_certain=True),
             Fault("kill -9 of a client", self.kill_client),
             Fault("client frozen", self.freeze_client),
         ]
@@ -76,6 +78,21 @@ class ProcessFaults:
         return await _frozen(
             _one(self._pool.workers, random), random.uniform(1.2, 3) * LEASE_SECONDS
         )
+
+    async def supersede_worker(self, random: Random) -> str:
+        """The older one must lose its claims and end, so that no supervisor restarts it."""
+        named = [each for each in self._pool.workers if each.has_worker_id]
+        worker = _one(named, random)
+        if not worker.is_at_work or worker.is_frozen:
+            raise Missed(f"{worker.name} was {'frozen' if worker.is_frozen else 'starting'}")
+        code = await worker.supersede()
+        if code is None:
+            raise Missed(f"the second {worker.name} could not start")
+        if worker.is_killed or worker.is_stopped:
+            raise Missed(f"{worker.name} ended before")
+        if code != EXIT_SUPERSEDED:
+            raise Misbehaved(f"{worker.name} ended with {code} after another one had its id")
+        return worker.name
 
     async def kill_client(self, random: Random) -> str:
         return _killed([_one(self._pool.clients, random)])

@@ -20,9 +20,11 @@ from proof.chaos.clock import TurnedClock
 from proof.chaos.faults import Environment, Nemesis, ProcessFaults
 from proof.chaos.load import ticked, work
 from proof.chaos.processes import ChaosProcess, ProcessPool
-from proof.chaos.verdict import ChaosRecord, ChaosReport, judge
+from proof.chaos.verdict import ChaosRecord, ChaosReport, judge, missed_ends
 
 SETTLE_LOOK_SECONDS = 0.5
+FOLLOW_SECONDS_MAX = 60.0
+"""Longer than the clock is turned back: ends that are ahead of it come when it shows their time."""
 SHOWN_MAX = 5
 UNENDED = tuple(status for status in RunStatus if status not in ENDED)
 
@@ -68,19 +70,19 @@ async def settle(
 
 
 async def _explained(client: AsyncClient, count: WorkCount, seconds_max: float) -> list[str]:
-    told = [
+    lines = [
         f"after {seconds_max:g} s without faults, {count.runs - count.runs_ended} runs and "
         f"{count.jobs - count.jobs_ended} jobs had not come to their end"
     ]
     for status in UNENDED:
         for run in await client.runs.list(status=status, limit=SHOWN_MAX):
             try:
-                told.append(f"{run.id}: {(await client.runs.explain(run.id)).summary}")
+                lines.append(f"{run.id}: {(await client.runs.explain(run.id)).summary}")
             except PerdureError as error:
-                told.append(f"{run.id}: {status}; {error}")
+                lines.append(f"{run.id}: {status}; {error}")
     depth = {each: await client.jobs.count(status=each) for each in Status}
-    told += [f"jobs {status}: {number}" for status, number in depth.items() if number]
-    return told
+    lines += [f"jobs {status}: {number}" for status, number in depth.items() if number]
+    return lines
 
 
 CHILD = "proof.chaos.children"
@@ -179,6 +181,7 @@ class Harness:
             for name in SCHEDULES:
                 await client.schedules.pause(name)
             complaints = await settle(client, self._settings.settle_seconds_max, self._show)
+            complaints += await self._until_followed(client)
             settled = monotonic()
         ends = await asyncio.gather(*(each.finish() for each in pool.all))
         complaints += [end for end in ends if end is not None]
@@ -186,19 +189,21 @@ class Harness:
         return (calm - began, settled - calm), complaints
 
     def _pool(self, evidence: Path, asks: Path) -> ProcessPool:
-        told = {
+        lines = {
             "url": self._environment.url,
             "clock": None if self._environment.clock is None else str(self._environment.clock),
             "clock_error_seconds": self._environment.clock_error_seconds,
             "concurrency": self._settings.concurrency,
             "rate": self._settings.rate,
             "quiet": str(self._quiet),
+            "evidence": str(self._evidence),
         }
         variables = {journal.EVIDENCE_VARIABLE: str(evidence), journal.ASKS_VARIABLE: str(asks)}
 
         def process(role: str, number: int) -> ChaosProcess:
             name = f"{role}-{number}"
-            settings = {**told, "role": role, "name": name}
+            id = name if role == "worker" and number % 2 == 0 else None
+            settings = {**lines, "role": role, "name": name, "worker": id}
             return ChaosProcess(name, CHILD, settings, variables, self._folder)
 
         return ProcessPool(
@@ -229,6 +234,15 @@ class Harness:
         async with asyncio.timeout(START_SECONDS_MAX):
             while not await client.runs.count(status=RunStatus.COMPLETED):  # noqa: ASYNC110
                 await asyncio.sleep(0.1)
+
+    async def _until_followed(self, client: AsyncClient) -> list[str]:
+        """Wait until the followers have got all ends; returns what they missed."""
+        until = monotonic() + FOLLOW_SECONDS_MAX
+        while missed := await missed_ends(client, self._evidence):
+            if monotonic() > until:
+                return missed
+            await asyncio.sleep(SETTLE_LOOK_SECONDS)
+        return []
 
     async def _watch(self, client: AsyncClient) -> None:
         while True:

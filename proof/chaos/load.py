@@ -148,7 +148,7 @@ async def fail(value: Any, ctx: AsyncContext = CONTEXT) -> None:
 
 
 @task
-async def take_back(told: Any, ctx: AsyncContext = CONTEXT) -> None:
+async def take_back(item: Any, ctx: AsyncContext = CONTEXT) -> None:
     with evidence().execution(ctx):
         await asyncio.sleep(random.uniform(0, BRIEF_SECONDS))
 

@@ -51,7 +51,9 @@ class ChaosProcess:
         self._keeper: asyncio.Task[None] | None = None
         self._is_closing = False
         self._is_wanted_end = False
-        self.is_killed = False
+        self.is_killed = self.is_stopped = False
+        self._newer: asyncio.subprocess.Process | None = None
+        """Takes the place of the process when that ends."""
         self._starts = 0
         self._said = ""
 
@@ -90,6 +92,7 @@ class ChaosProcess:
         self._is_wanted_end = True
         if process is None or not self.send(signal.SIGTERM):
             return None
+        self.is_stopped = True
         began = monotonic()
         try:
             async with asyncio.timeout(STOP_SECONDS_MAX):
@@ -97,10 +100,34 @@ class ChaosProcess:
         except TimeoutError:
             process.kill()
             return f"{self.name} did not stop within {STOP_SECONDS_MAX:g} s: {self._excerpt()}"
-        if code == 0 or (code == -signal.SIGTERM and not was_ready) or self.is_killed:
+        is_other = self.is_killed or self._newer is not None
+        if code == 0 or (code == -signal.SIGTERM and not was_ready) or is_other:
             return None
         spent = monotonic() - began
         return f"{self.name} ended with {code} {spent:.1f} s after SIGTERM: {self._excerpt()}"
+
+    @property
+    def has_worker_id(self) -> bool:
+        """Whether each start has the same worker id."""
+        return bool(self._settings.get("worker"))
+
+    async def supersede(self) -> int | None:
+        """Start another one while it runs, which takes its place; returns its exit code.
+
+        None if the other one ended first.
+        """
+        older = self._process
+        assert older is not None
+        self._is_wanted_end = True
+        self._starts += 1
+        newer = self._newer = await self._launched()
+        ends = [asyncio.ensure_future(each.wait()) for each in (older, newer)]
+        await asyncio.wait(ends, timeout=STOP_SECONDS_MAX, return_when=asyncio.FIRST_COMPLETED)
+        if ends[1].done() and not ends[0].done():
+            return None
+        if not ends[0].done():
+            older.kill()
+        return await ends[0]
 
     def freeze(self) -> bool:
         self.is_frozen = self.send(signal.SIGSTOP)
@@ -120,16 +147,21 @@ class ChaosProcess:
         self._is_closing = True
         if self.send(signal.SIGCONT):
             self.send(signal.SIGKILL)
+        if self._newer is not None and self._newer.returncode is None:
+            self._newer.kill()
         if self._keeper is not None:
             await self._keeper
 
     async def _keep(self) -> None:
         """Start it, and restart it whenever it ends, as a service manager does."""
         while not self._is_closing:
-            self._is_wanted_end = self.is_killed = False
+            self._is_wanted_end = self.is_killed = self.is_stopped = False
             self._said = ""
-            self._process = await self._launched()
-            self._starts += 1
+            if self._newer is None:
+                self._process = await self._launched()
+                self._starts += 1
+            else:
+                self._process, self._newer = self._newer, None
             await self._listen(self._process)
             code = await self._process.wait()
             if not self._is_wanted_end and not self._is_closing:

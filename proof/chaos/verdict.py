@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 
 from perdure import AsyncClient, Job, RunRecord, RunStatus, RunUnsuccessful, Status
@@ -14,12 +15,12 @@ from perdure.model.value import Value
 from perdure.operations.page import PAGE_MAX
 from perdure.store.contract import Store
 from perdure.verify import Counts, finding_text
-from proof.chaos.clients import named
+from proof.chaos.clients import ENDS, named
 from proof.chaos.faults import FaultRecord
 from proof.chaos.journal import Answer, Ask, by_answer, read_asks
 from proof.chaos.load import LIMITS, number_of, results_of
 from proof.evidence import EvidenceSettings, EvidenceVerifier
-from proof.evidence.log import BodyEnded, BodyStarted, read_lines
+from proof.evidence.log import BodyEnded, BodyStarted, EventSeen, read_lines
 
 FINDINGS_SHOWN = 50
 
@@ -154,6 +155,26 @@ async def judge(store: Store, record: ChaosRecord) -> Verdict:
         load=_load(record.evidence_log, verifier.counts),
         asked=by_answer(asked),
     )
+
+
+async def missed_ends(client: AsyncClient, evidence_log: Path) -> list[str]:
+    """The ends that followers did not get, of those after the first that each got."""
+    seen: dict[str, dict[tuple[str, str, datetime], None]] = {}
+    for _, line in read_lines(evidence_log):
+        if isinstance(line, EventSeen) and line.name in ENDS:
+            end = (line.name, line.run or line.job, line.event_at)
+            seen.setdefault(line.follower, {})[end] = None
+    there: set[tuple[str, str, datetime | None]] = set()
+    async for run in _all_runs(client):
+        there.add((f"run.{run.status}", run.id, run.finished_at))
+    async for job in _all_jobs(client):
+        there.add((f"job.{job.status}", job.id, job.finished_at))
+    return [
+        f"{follower} did not get {type} of {id!r}, which ended at {at}"
+        for follower, ends in seen.items()
+        for type, id, at in there - ends.keys()
+        if at is not None and at > next(iter(ends))[2]
+    ]
 
 
 async def _run_findings(

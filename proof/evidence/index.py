@@ -7,6 +7,7 @@ import sqlite3
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
+from perdure.model.client_event import EVENTS, EventSource
 from perdure.model.ids import Key
 from perdure.model.value import Value
 from proof.evidence.log import (
@@ -15,6 +16,7 @@ from proof.evidence.log import (
     BodyStarted,
     CommandSent,
     EndSeen,
+    EventSeen,
     Line,
     Refused,
     Requeued,
@@ -43,6 +45,9 @@ CREATE TABLE acts (
 CREATE INDEX acts_on_run ON acts (namespace, run);
 CREATE TABLE end_seen (
     namespace TEXT, run TEXT, job TEXT, status TEXT, PRIMARY KEY (run, job, namespace, status)
+) WITHOUT ROWID;
+CREATE TABLE nodes_seen (
+    namespace TEXT, run TEXT, node TEXT, PRIMARY KEY (namespace, run, node)
 ) WITHOUT ROWID;
 CREATE TABLE there (job TEXT PRIMARY KEY, namespace TEXT) WITHOUT ROWID;
 CREATE TABLE requeued (job TEXT, at REAL, attempt INTEGER);
@@ -209,6 +214,11 @@ class EvidenceIndex:
         )
         return [status for (status,) in rows]
 
+    def nodes_seen(self, namespace: str, run: str) -> list[str]:
+        """The nodes of a run that live events said were completed."""
+        text = "SELECT node FROM nodes_seen WHERE namespace = ? AND run = ?"
+        return [node for (node,) in self._rows(text, (namespace, run))]
+
     def acts_on(self, namespace: str, run: str) -> list[Act]:
         if not self.has_acts:
             return []
@@ -288,6 +298,13 @@ class EvidenceIndex:
                 self._insert("acts", *where, line.by, line.nonce, errors)
             case EndSeen():
                 self._insert("end_seen", line.namespace, line.run, line.job, line.status)
+            case EventSeen():
+                of, _, status = line.name.partition(".")
+                if line.name == "node.completed":
+                    self._insert("nodes_seen", line.namespace, line.run, line.node)
+                elif EVENTS[line.name] is not EventSource.LIVE:
+                    job = line.job if of == "job" else ""
+                    self._insert("end_seen", line.namespace, line.run, job, status)
             case Requeued():
                 self._insert("requeued", line.job, line.at, line.attempt)
 

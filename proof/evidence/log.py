@@ -11,13 +11,15 @@ import os
 import secrets
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from perdure import clock
-from perdure.model.job import DEFAULT_NAMESPACE
+from perdure.model.client_event import ClientEvent
+from perdure.model.job import DEFAULT_NAMESPACE, ClaimedJob
 from perdure.model.value import Value
 
 if TYPE_CHECKING:
@@ -104,6 +106,21 @@ class EndSeen(Value, tag="end_seen", omit_defaults=True):
     job: str = ""
 
 
+class EventSeen(Value, tag="event", omit_defaults=True):
+    """A client got an event of a job or a run. ``follower`` is the same after a restart."""
+
+    at: float
+    namespace: str
+    follower: str
+    name: str
+    """The event's type."""
+    event_at: datetime
+    cursor: str
+    run: str = ""
+    job: str = ""
+    node: str = ""
+
+
 class Requeued(Value, tag="requeued"):
     """A stopping worker requeued a job unfinished."""
 
@@ -112,7 +129,7 @@ class Requeued(Value, tag="requeued"):
     attempt: int
 
 
-Line = BodyStarted | BodyEnded | Accepted | Refused | CommandSent | EndSeen | Requeued
+Line = BodyStarted | BodyEnded | Accepted | Refused | CommandSent | EndSeen | EventSeen | Requeued
 
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(Line)
@@ -151,8 +168,33 @@ class EvidenceLog:
     @contextmanager
     def execution(self, ctx: BaseContext, limits: Sequence[str] = ()) -> Iterator[Execution]:
         """Wraps a whole task: records that it started, and that it ended."""
+        # Epochs are not part of the public context.
+        with self.work_on(ctx._job, ctx.worker, ctx.idempotency_key, limits) as execution:
+            yield execution
+
+    @contextmanager
+    def work_on(
+        self, job: ClaimedJob, worker: str, idempotency_key: str, limits: Sequence[str] = ()
+    ) -> Iterator[Execution]:
+        """Wraps the work on a claimed job: records that it started, and that it ended."""
         execution = Execution(new_nonce())
-        self._append(began(ctx, execution._nonce, self._now(), tuple(limits)))
+        self._append(
+            BodyStarted(
+                nonce=execution._nonce,
+                at=self._now(),
+                namespace=job.namespace,
+                job=job.claim.id,
+                epoch=job.claim.epoch,
+                attempt=job.attempt,
+                task=job.partition.task,
+                worker=worker,
+                idempotency_key=idempotency_key,
+                run="" if job.node is None else job.node.run,
+                key="" if job.node is None else job.node.key,
+                flow=job.partition.flow,
+                limits=(*job.partition.keys, *limits),
+            )
+        )
         error = ""
         try:
             yield execution
@@ -207,6 +249,21 @@ class EvidenceLog:
         line = EndSeen(at=self._now(), namespace=self.namespace, status=status, run=run, job=job)
         self._append(line)
 
+    def saw_event(self, follower: str, event: ClientEvent) -> None:
+        self._append(
+            EventSeen(
+                at=self._now(),
+                namespace=event.namespace,
+                follower=follower,
+                name=event.type,
+                event_at=event.at,
+                cursor=event.cursor,
+                run=event.run or "",
+                job=event.job or "",
+                node=event.node or "",
+            )
+        )
+
     def requeued(self, job: str, attempt: int) -> None:
         """Record ``AttemptRequeued`` of a worker."""
         self._append(Requeued(at=self._now(), job=job, attempt=attempt))
@@ -238,26 +295,6 @@ class MemoryEvidenceLog(EvidenceLog):
 
 def new_nonce() -> str:
     return f"wit-{secrets.token_hex(16)}"
-
-
-def began(ctx: BaseContext, nonce: str, at: float, limits: tuple[str, ...]) -> BodyStarted:
-    job = ctx._job  # epochs are not part of the public context
-    node = job.node
-    return BodyStarted(
-        nonce=nonce,
-        at=at,
-        namespace=job.namespace,
-        job=job.claim.id,
-        epoch=job.claim.epoch,
-        attempt=job.attempt,
-        task=job.partition.task,
-        worker=ctx.worker,
-        idempotency_key=ctx.idempotency_key,
-        run="" if node is None else node.run,
-        key="" if node is None else node.key,
-        flow=job.partition.flow,
-        limits=(*job.partition.keys, *limits),
-    )
 
 
 def types_of(error: BaseException) -> tuple[str, ...]:

@@ -164,10 +164,14 @@ CANCELS_ARE_KEPT = declare(
 )
 DECIDED_BY_THOSE_WHO_DID = declare(
     "evidence.decided_by_those_who_did",
-    "{by!r} was told that the answer counts, but it is not in the log",
+    "{by!r} got the response that the answer counts, but it is not in the log",
 )
 ENDS_ARE_KEPT = declare(
-    "evidence.ends_are_kept", "a client was told that it is {status}, but by its log it never was"
+    "evidence.ends_are_kept", "a client saw that it is {status}, but by its log it never was"
+)
+EVENTS_ARE_KEPT = declare(
+    "evidence.events_are_kept",
+    "a client saw that it is completed, but by the log it never was",
 )
 AS_EXPECTED_STATUS = declare(
     "evidence.as_expected.status", "it is {status} instead of {expected_status}"
@@ -179,7 +183,7 @@ IS_COUNTED = declare(
     "evidence.is_counted", "worker {worker} holds it, but it does not count under limit {limit!r}"
 )
 ENDS_ARE_FINAL = declare(
-    "evidence.ends_are_final", "a client was told that it is {status}, but it is {job_status}"
+    "evidence.ends_are_final", "a client saw that it is {status}, but it is {job_status}"
 )
 OUTPUT_IS_CURRENT_UNRECORDED = declare(
     "evidence.output_is_current.unrecorded", "completed, but the evidence has no execution of it"
@@ -248,6 +252,7 @@ class EvidenceRules:
                 self.cancels_are_kept,
                 self.decided_by_those_who_did,
                 self.ends_are_kept,
+                self.events_are_kept,
                 self.as_expected,
             ),
             jobs=(self.note_job, self.is_counted, self.ends_are_final, self.output_is_current),
@@ -434,6 +439,22 @@ class EvidenceRules:
         for status in self._index.ends_seen(view.run.namespace, run=view.run.id):
             if status not in ends:
                 yield view.finding("I8", ENDS_ARE_KEPT, status=status)
+
+    def events_are_kept(self, view: AuditedRun) -> Iterator[Finding]:
+        """The nodes whose end a client was told of are completed in the run's log."""
+        seen = self._index.nodes_seen(view.run.namespace, view.run.id)
+        if not seen:
+            return
+        completed = set()
+        for step in view.replay.steps:
+            match step.event:
+                case events.NodeCompleted(node=node, iteration=iteration):
+                    completed.add(Key(node=node, iteration=iteration).text)
+                case events.ItemCompleted(key=key) | events.IterationCompleted(key=key):
+                    completed.add(key)
+        for node in seen:
+            if node not in completed and not Key.parse(node).part:
+                yield view.finding("I8", EVENTS_ARE_KEPT, key=node)
 
     def as_expected(self, view: AuditedRun) -> Iterator[Finding]:
         """A run ends with its known result."""

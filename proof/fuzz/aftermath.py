@@ -127,11 +127,11 @@ def show(url: str, commands: Sequence[tuple[str, ...]]) -> None:
         assert plain.exit_code == 0, (command, plain)
         head = command[: command.index("--")] if "--" in command else command
         rest = command[len(head) :]
-        told = perdure(*head, "--json", *rest)
-        assert told.exit_code == 0, (command, told)
-        check_secrets(f"perdure {' '.join(head)}", f"{plain!r}{told!r}", url)
-        check_printed(f"perdure {' '.join(head)}", f"{plain!r}{told!r}")
-        json.loads(told.out)
+        done = perdure(*head, "--json", *rest)
+        assert done.exit_code == 0, (command, done)
+        check_secrets(f"perdure {' '.join(head)}", f"{plain!r}{done!r}", url)
+        check_printed(f"perdure {' '.join(head)}", f"{plain!r}{done!r}")
+        json.loads(done.out)
 
 
 async def remove_all(url: str, store: Store, client: AsyncClient, clock: ManualClock) -> None:

@@ -319,11 +319,11 @@ def calls(draw: st.DrawFn, name: str | None = None) -> Call:
     """A call of this method, or of any, with unexpected values in up to two places."""
     chosen = name or draw(st.sampled_from(sorted(METHODS)))
     method = METHODS[chosen]
-    told: set[str] = set()
+    given: set[str] = set()
     if method.names:
-        told = draw(st.sets(st.sampled_from(sorted(method.names)), max_size=3))
+        given = draw(st.sets(st.sampled_from(sorted(method.names)), max_size=3))
     parts: dict[int | str, Part] = dict(enumerate(method.positions))
-    named = {**method.needed, **{each: method.names[each] for each in sorted(told)}}
+    named = {**method.needed, **{each: method.names[each] for each in sorted(given)}}
     parts.update(named.items())
     odd: set[int | str] = set()
     if parts:
@@ -395,15 +395,15 @@ def command_lines(draw: st.DrawFn) -> list[str]:
     name = draw(st.sampled_from(sorted(COMMANDS)))
     values = st.sampled_from(_LIKELY) | odd_texts().filter(is_passable)
     options = draw(st.lists(st.sampled_from(COMMANDS[name] or ("--json",)), max_size=1))
-    told = [part for option in options for part in _option(draw, option, values)]
-    as_json = ["--json"] if draw(st.booleans()) and "--json" not in told else []
+    given = [part for option in options for part in _option(draw, option, values)]
+    as_json = ["--json"] if draw(st.booleans()) and "--json" not in given else []
     likely = _POSITIONS.get(name, _POSITIONS.get(name.split()[0], ()))
     if name.endswith(("list", "count")):
         likely = ()
     positions = [draw(st.sampled_from(each)) for each in likely]
     if draw(st.booleans()):
         positions = draw(st.lists(values, max_size=3))
-    return [*name.split(), *told, *as_json, "--", *positions]
+    return [*name.split(), *given, *as_json, "--", *positions]
 
 
 def _option(draw: st.DrawFn, option: str, values: st.SearchStrategy[str]) -> list[str]:

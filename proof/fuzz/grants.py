@@ -120,9 +120,13 @@ def services() -> Iterator[Services]:
 def _echo(service: Service, other: Service) -> Any:
     def answer(handler: BaseHTTPRequestHandler) -> None:
         asked = service.asked[-1]
-        told = {"path": asked.path, "headers": asked.headers, "body": asked.body.decode("latin-1")}
-        raw = b"\x00\xff" + json.dumps(told, ensure_ascii=False).encode()
-        body: Any = raw if "raw" in asked.path else told
+        echoed = {
+            "path": asked.path,
+            "headers": asked.headers,
+            "body": asked.body.decode("latin-1"),
+        }
+        raw = b"\x00\xff" + json.dumps(echoed, ensure_ascii=False).encode()
+        body: Any = raw if "raw" in asked.path else echoed
         status = 302 if "go" in asked.path else 200
         reply(handler, status, body, Location=other.url(handler.path))
 
@@ -150,7 +154,7 @@ async def execute(
         await until_quiet(client, running)
     finally:
         await running.stop()
-    check_secrets("what the worker told", running.events)
+    check_secrets("what the worker echoed", running.events)
     return run.id
 
 

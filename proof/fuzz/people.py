@@ -162,9 +162,9 @@ async def decide(
         return False
     ballot = Ballot(deciders, policy, has_form)
     for answer in answers:
-        told = {name: value for name, value in answer.items() if name != "decision"}
+        fields = {name: value for name, value in answer.items() if name != "decision"}
         try:
-            record = await client.approvals.decide(f"{run.id}:ask", answer["decision"], **told)
+            record = await client.approvals.decide(f"{run.id}:ask", answer["decision"], **fields)
         except PerdureError:
             continue
         ballot.accept(answer)

@@ -126,22 +126,22 @@ async def race(
     try:
         async with asyncio.timeout(SECONDS_MAX):
             await until(lambda: _is_settled(client, id))
-            told = await asyncio.gather(
+            answers = await asyncio.gather(
                 *(COMMANDS[act](clients[n % len(clients)], id, n) for n, act in enumerate(acts)),
                 return_exceptions=True,
             )
-            refused = [each for each in told if isinstance(each, BaseException)]
+            refused = [each for each in answers if isinstance(each, BaseException)]
             for each in refused:
                 if not isinstance(each, PerdureError):
                     raise each
-            _check_winners(flow, acts, told)
+            _check_winners(flow, acts, answers)
             await _finish(client, id)
             for run in await client.runs.list(limit=1000):
                 if run.id == f"{id}-fork":
                     await _finish(client, run.id)
     finally:
         await running.stop()
-    return len(refused) < len(told)
+    return len(refused) < len(answers)
 
 
 async def _is_settled(client: AsyncClient, id: str) -> bool:
@@ -152,19 +152,19 @@ EXCLUSIVE = [{"approve", "reject"}, {"fork"}, {"report with a key"}]
 """Acts of which one is accepted; the others are refused, or acknowledged as repeated."""
 
 
-def _check_winners(flow: str, acts: Sequence[str], told: Sequence[Any]) -> None:
+def _check_winners(flow: str, acts: Sequence[str], answers: Sequence[Any]) -> None:
     if {"replace", "retry"} & {*acts}:  # then they may be about several runs, or several attempts
         return
     won = Counter(
         act
-        for act, each in zip(acts, told, strict=True)
+        for act, each in zip(acts, answers, strict=True)
         if not isinstance(each, BaseException)
         and getattr(each, "outcome", None) is not ReportOutcome.REPEATED
     )
     for group in EXCLUSIVE:
-        assert sum(won[act] for act in group) <= 1, (group, told)
+        assert sum(won[act] for act in group) <= 1, (group, answers)
     if flow == "decided" and {*acts} <= EXCLUSIVE[0]:
-        assert sum(won.values()) == 1, told
+        assert sum(won.values()) == 1, answers
 
 
 async def _finish(client: AsyncClient, id: str) -> None:

@@ -10,16 +10,19 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from msgspec.structs import replace
+
 from perdure.client.client import AsyncClient
-from perdure.client.queue import AsyncJobQueue
+from perdure.client.queue import AsyncJobQueue, QueuedJob
 from perdure.errors import PerdureError
-from perdure.model.job import FINISHED
+from perdure.model.client_event import EVENTS, ClientEvent, EventSource
+from perdure.model.job import FINISHED, Claim, ClaimedJob
 from perdure.operations.records import ReportOutcome
 from proof.evidence import log as evidence_log
 from proof.evidence.log import MemoryEvidenceLog
 from proof.simulate.flows import PEOPLE, SIGNALS, External, Part
 from proof.simulate.loop import Actor
-from proof.simulate.tasks import IDS, may_be_replaced
+from proof.simulate.tasks import IDS, may_be_replaced, worked
 from proof.simulate.world import World
 
 
@@ -38,6 +41,8 @@ class Asked:
     """Ids of runs that may have been replaced."""
     aborted: set[str] = field(default_factory=set)
     """Jobs with a confirmed abort."""
+    nacked: set[str] = field(default_factory=set)
+    """Jobs that were failed through the queue, which does not know the retries of their tasks."""
     revived: set[str] = field(default_factory=set)
     """Jobs with a requested retry, answered or not."""
 
@@ -78,6 +83,7 @@ class Asked:
 
 
 SCHEDULES = ("tick", "tock")
+LIVE = [name for name, source in EVENTS.items() if source is EventSource.LIVE]
 QUEUE = "default"
 TIMEOUTS = (None, None, None, None, 3.0, 0.2)
 """Seconds after which a client gives up waiting."""
@@ -111,7 +117,10 @@ class SimulatedClient:
             (2, "wait", self._wait),
             (4, "act on a job", self._act_on_job),
             (1, "act on the queue", self._act_on_queue),
-            (2, "dequeue", self._dequeue),
+            (4, "dequeue", self._dequeue),
+            (1, "settle what is parked", self._settle_parked),
+            (2, "replace", self._replace),
+            (1, "listen", self._listen),
             (3, "act on a schedule", self._act_on_schedule),
             (1, "look", self._look),
         ]
@@ -151,9 +160,21 @@ class SimulatedClient:
 
     async def _submit(self) -> None:
         draw = self._draw
-        flow = draw.choice(self._flows)
         id = draw.choice(IDS) if draw.random() < 0.3 else None
-        policy = draw.choice(("fail", "fail", "use_existing", "replace"))
+        await self._submit_as(id, draw.choice(("fail", "fail", "use_existing", "replace")))
+
+    async def _replace(self) -> None:
+        """Replace a run while another command on it is under way."""
+        id = self._draw.choice(IDS)
+        await self._submit_as(id, "replace")
+        acts = (self._client.runs.pause(id, by="ann"), self._submit_as(id, "replace"))
+        for result in await asyncio.gather(*acts, return_exceptions=True):
+            if isinstance(result, BaseException):
+                raise result
+
+    async def _submit_as(self, id: str | None, policy: str) -> None:
+        draw = self._draw
+        flow = draw.choice(self._flows)
         if id is not None and policy == "replace":
             self._asked.replaced.add(id)
         handle = await self._client.submit(  # type: ignore[call-overload]
@@ -265,8 +286,8 @@ class SimulatedClient:
         draw = self._draw
         status = draw.choice(("completed", "completed", "failed", "progress"))
         nonce = "" if draw.random() < 0.3 else evidence_log.new_nonce()
-        told = {"value": draw.randrange(100), "wit": nonce}
-        details: dict[str, Any] = {"result" if status == "completed" else "progress": told}
+        sent = {"value": draw.randrange(100), "wit": nonce}
+        details: dict[str, Any] = {"result" if status == "completed" else "progress": sent}
         key = None if nonce else f"report-{draw.randrange(3)}"  # may be repeated
         async with self._asked.act("report", run, node, nonce=nonce) as unclear:
             answer = await self._client.runs.report(run, node, status=status, key=key, **details)
@@ -325,12 +346,71 @@ class SimulatedClient:
         self._world.trace(act.__name__)
 
     async def _dequeue(self) -> None:
-        """Claim a job as a custom worker, and park it. Such workers do not apply limits."""
-        unlimited = ["plain", "urgent", "timed", *(task.name for task in self._world.tasks.work)]
-        job = await self._queue.dequeue(f"{self.actor.name}-queue", tasks=unlimited, lease="1s")
-        if job is not None:
-            await self._queue.release(job)
-            self._world.trace(f"dequeued and parked job {job.id}")
+        """Poll as a custom worker, and settle what it gets. Such workers do not apply limits."""
+        draw, nodes = self._draw, [task.name for task in self._world.tasks.work]
+        names = [*nodes, *draw.choice(((), ("plain", "urgent", "timed")))]
+        for _ in range(draw.randint(1, 8)):
+            job = await self._queue.dequeue(f"{self.actor.name}-queue", tasks=names, lease="1s")
+            if job is not None:
+                await self._settle(job)
+                return
+            await asyncio.sleep(0.1)
+
+    async def _settle(self, job: QueuedJob) -> None:
+        match self._draw.choice(("release", "release", "ack", "nack", "leave", "ack parked")):
+            case "release":
+                await self._queue.release(job)
+            case "ack":
+                await self._ack(job, job.claimed, job.payload)
+            case "nack":
+                self._asked.nacked.add(job.id)
+                await self._queue.nack(job, "on purpose", delay=self._draw.choice((None, "0s")))
+            case "ack parked":
+                await self._queue.release(job)
+                # Settling it counts as another claim.
+                claim = Claim(id=job.id, epoch=job.claim_epoch + 1)
+                await self._ack(job.id, replace(job.claimed, claim=claim), job.payload)
+
+            case "leave":
+                """Its lease expires."""
+        self._world.trace(f"dequeued job {job.id}")
+
+    async def _ack(self, job: QueuedJob | str, claimed: ClaimedJob, payload: Any) -> None:
+        number = self._world.tasks.numbers[claimed.partition.task]
+        worker = f"{self.actor.name}-queue"
+        with self._asked.evidence.work_on(claimed, worker, claimed.claim.id) as execution:
+            result = {"n": worked(number, payload), "wit": execution.nonce}
+        await self._queue.ack(job, result)
+
+    async def _settle_parked(self) -> None:
+        """Settle a parked job by its id. A run alone settles those of its nodes."""
+        parked = await self._client.jobs.list(status="paused")
+        if not parked:
+            return
+        job = self._draw.choice(parked)
+        if job.node is not None:
+            await self._queue.ack(job.id)
+            self._world.find(f"job {job.id} of run {job.node.run} was acknowledged")
+        else:
+            self._asked.nacked.add(job.id)
+            await self._queue.nack(job.id, "on purpose", delay="0s")
+
+    async def _listen(self) -> None:
+        """Subscribe to live events for a while."""
+        heard: list[ClientEvent] = []
+        subscription = await self._client.events.subscribe(heard.append, types=LIVE)
+        try:
+            await asyncio.sleep(3 * self._draw.random())
+        finally:
+            subscription.unsubscribe()
+        count = len(heard)
+        await asyncio.sleep(1)
+        if len(heard) > count:
+            self._world.find(f"a handler got {heard[-1].type} after it had unsubscribed")
+        for event in heard:
+            if replace(event, cursor="") not in self._world.guard.published:
+                self._world.find(f"a handler got {event.type} of job {event.job}, unpublished")
+        self._world.trace(f"heard {count} live events")
 
     async def _act_on_schedule(self) -> None:
         client, name = self._client, self._draw.choice(SCHEDULES)

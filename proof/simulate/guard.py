@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import (
+    Callable,
+    Container,
+    Hashable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+    Set,
+)
 from datetime import datetime, timedelta
 from typing import Any
 
+import msgspec
+
 from perdure.engine.failures import TOO_MANY_CRASHES
 from perdure.errors import IllegalTransition
+from perdure.model.client_event import LISTENING, ClientEvent
 from perdure.model.ids import JobId
 from perdure.model.job import CLAIMED, FINISHED, Claim, Claimed, Status, StatusChange, TakenOver
-from perdure.model.outcome import DeadLettered, Retried, Settlement
-from perdure.model.run import CommitAnswer, CommitState, RunCommit
+from perdure.model.outcome import DeadLettered, Parked, Requeued, Retried, Settlement
+from perdure.model.run import CommitAnswer, CommitState, Retries, RunCommit
 from perdure.model.schedule import ScheduleAnswer, ScheduleCommit, ScheduleCommitState
 from perdure.model.worker import Renewal
 from perdure.store import admission
@@ -30,6 +42,19 @@ from proof.simulate.tasks import (
 
 Jobs = Mapping[JobId, StoredJob]
 Runs = Mapping[Place, StoredRun]
+End = tuple[str, str, datetime]
+"""The type of a client event, the id of the job or run, and when it ended."""
+
+
+def ends_in(jobs: Iterable[StoredJob], runs: Iterable[StoredRun]) -> Iterator[End]:
+    """The ends of jobs and runs, as clients are told of them."""
+    for job in jobs:
+        if job.finished_at is not None:
+            yield f"job.{job.status}", job.id, job.finished_at
+    for run in runs:
+        if run.finished_at is not None:
+            yield f"run.{run.status}", run.id, run.finished_at
+
 
 _UNHELD = frozenset({Status.WAITING, Status.SCHEDULED, Status.PAUSED})
 WAITER_RETENTION = timedelta(seconds=10)
@@ -49,6 +74,9 @@ class WriteGuard:
         self._before: Jobs = {}
         self._runs_before: Runs = {}
         self.pruned: set[Hashable] = set()
+        self.pruned_ends: set[End] = set()
+        self.ends: dict[End, int] = {}
+        """All ends so far, numbered."""
         self.let_go: dict[JobId, datetime] = {}
         """When parked jobs were requeued."""
 
@@ -61,6 +89,7 @@ class WriteGuard:
         """Check the changes of a call, and that it did its work."""
         changed = self._changed()
         self._note_let_go(changed)
+        self._note_ends(changed)
         if isinstance(answer, Exception):
             if isinstance(answer, IllegalTransition):
                 self._find(f"{name}: {answer}")
@@ -105,11 +134,15 @@ class WriteGuard:
             case "maintenance.prune_jobs", _:
                 gone = [self._before[id] for id in changed if id not in self._state.jobs]
                 self._check_ended([(job.id, job.finished_at) for job in gone])
+                self.pruned_ends.update(ends_in(gone, ()))
             case "maintenance.prune_runs", _:
                 runs = self._state.records.runs
                 left = [run for place, run in self._runs_before.items() if place not in runs]
                 roots = [(run.place, run.finished_at) for run in left if run.parent is None]
                 self._check_ended(roots)
+                ends = ends_in((), left)
+                # Children may end ahead of a clock that is set back, and go with their parent.
+                self.pruned_ends.update(end for end in ends if end[2] <= self._now())
             case "admin.change_jobs", list() if args[0] is Transition.ABORT:
                 self._saw_abort(answer)
 
@@ -127,6 +160,14 @@ class WriteGuard:
             was_aside = self._before[id].status in (Status.DISABLED, Status.PAUSED)
             if was_aside and after is not None and after.status is Status.WAITING:
                 self.let_go[id] = self._now()
+
+    def _note_ends(self, changed: Sequence[JobId]) -> None:
+        jobs = [self._state.jobs[id] for id in changed if id in self._state.jobs]
+        known = self._runs_before
+        runs = self._state.records.runs
+        new = [run for place, run in runs.items() if known.get(place) is not run]
+        for end in ends_in(jobs, new):
+            self.ends.setdefault(end, len(self.ends))
 
     def _is_current(self, claim: Claim) -> bool:
         job = self._before.get(claim.id)
@@ -192,7 +233,7 @@ class WriteGuard:
 
         def is_over(job: StoredJob) -> bool:
             worker = None if job.sticky_worker is None else workers.get(job.sticky_worker)
-            is_late = job.sticky_until is None or job.sticky_until <= now or job.ready_at > now
+            is_late = job.sticky_until is None or job.sticky_until <= now
             return is_late or worker is None or now - worker.seen_at > worker.info.lease
 
         for id in changed:
@@ -276,15 +317,6 @@ def claim_violations(
             yield f"job {job.id} was claimed from another partition than {job.partition_key}"
         if job.sticky_worker not in (None, request.worker):
             yield f"job {job.id} waits for {job.sticky_worker}, and was claimed by another worker"
-        beside = [
-            each.id
-            for each in state.jobs.values()
-            if each.status in CLAIMED
-            and each.id != job.id
-            and (each.worker, each.incarnation) == (job.worker, job.incarnation)
-        ]
-        if request.is_alone and job.suspicion.crashes and beside:
-            yield f"job {job.id} was claimed alone, and its worker has {beside}"
     if len(taken) > request.limit:
         yield f"{len(taken)} jobs were claimed, where {request.limit} were asked for"
     left = _first_left(state, request, now)
@@ -300,6 +332,28 @@ def claim_violations(
             yield f"job {job.id} may be claimed, and was left where it is"
         elif last is not None and _urgency(job) < last:
             yield f"job {job.id} comes before one that was claimed, and nothing is in its way"
+
+
+def not_alone(
+    state: MemoryState, request: ClaimRequest, claimed: Claimed, unknown: Container[Claim]
+) -> Iterator[str]:
+    """Suspects that were claimed alone beside other jobs, except those ``unknown`` to the worker.
+
+    A claim whose answer was lost, or which arrived after it was abandoned, is unknown to it.
+    """
+    if not request.is_alone:
+        return
+    for job in (state.jobs[job.claim.id] for job in claimed.jobs):
+        beside = [
+            each.id
+            for each in state.jobs.values()
+            if each.status in CLAIMED
+            and each.id != job.id
+            and (each.worker, each.incarnation) == (job.worker, job.incarnation)
+            and Claim(id=each.id, epoch=each.epoch) not in unknown
+        ]
+        if job.suspicion.crashes and beside:
+            yield f"job {job.id} was claimed alone, and its worker has {beside}"
 
 
 def _closed_too_long(
@@ -362,6 +416,11 @@ LATENESS_MAX, LATENESS_MAX_AT_REST = timedelta(seconds=60), timedelta(seconds=12
 HELD_SECONDS_MAX = 60.0
 """How long after its lease a job of a dead worker may still be held."""
 SEATED = {"seated": SEATS}
+LIVE_OUTCOMES: Mapping[type, str] = {
+    Parked: "job.parked",
+    Requeued: "job.requeued",
+    Retried: "job.retried",
+}
 QUIET = frozenset(
     {
         "maintenance.poll",
@@ -402,13 +461,19 @@ class CallGuard:
         """When a job was claimed or its lease renewed, and for how long, in true seconds."""
         self._epochs: dict[JobId, int] = {}
         self._leases: dict[JobId, datetime] = {}
+        self._untold: dict[Claim, tuple[str, ...]] = {}
+        """Claims of which their worker knows nothing yet, and what it did wrong if it is told."""
         self._revived: set[JobId] = set()
         """Jobs whose lease expired and was renewed before a takeover. A limit does not count them
         meanwhile, so another job may have got their place.
         """
         self._ended: dict[tuple[str, str, datetime], int] = {}
-        """Event counts of ended runs; the start time distinguishes most runs with the same id."""
+        """Event counts of ended runs; the start time distinguishes runs with the same id."""
         self._taps: list[tuple[datetime, JobId]] = []
+        self.published: list[ClientEvent] = []
+        """Live events."""
+        self._outcomes: set[tuple[JobId, str]] = set()
+        """Live events of outcomes that were written."""
         self._ticks: set[tuple[str, datetime, datetime]] = set()
 
     def sees(self, name: str) -> None:
@@ -437,6 +502,13 @@ class CallGuard:
                 self._saw_bound_times()
             case "jobs.insert", list():
                 self._check_fingerprints()
+            case "jobs.settle", list():
+                for settlement, status in zip(args[0], answer, strict=True):
+                    if status is not None:
+                        outcome = LIVE_OUTCOMES.get(type(settlement.outcome), "")
+                        self._outcomes.add((settlement.claim.id, outcome))
+            case "live.publish", None:
+                self._saw_published(args[1])
             case "schedules.commit", ScheduleAnswer(state=ScheduleCommitState.DONE):
                 self._saw_tick(args[0])
             case "runs.commit", CommitAnswer():
@@ -444,9 +516,27 @@ class CallGuard:
                     if result.state is CommitState.DONE:
                         self._saw_commit(commit)
 
+    def received(self, name: str, answer: Any) -> None:
+        """The sender of a call got its answer."""
+        if name == "jobs.claim" and isinstance(answer, Claimed):
+            wrong = [each for job in answer.jobs for each in self._untold.pop(job.claim, ())]
+            for finding in dict.fromkeys(wrong):
+                self._find(finding)
+
     def clock_set_back(self) -> None:
         """The clock was set back since the last call."""
         self._taps = [(min(at, self._now()), id) for at, id in self._taps]
+
+    @property
+    def ends(self) -> Mapping[End, int]:
+        """All ends of jobs and runs so far, numbered."""
+        return self._writes.ends
+
+    @property
+    def kept_ends(self) -> Set[End]:
+        """Those whose rows are there, or were until they were pruned."""
+        there = ends_in(self._state.jobs.values(), self._state.records.runs.values())
+        return self._writes.pruned_ends.union(there)
 
     @property
     def pruned(self) -> Set[Hashable]:
@@ -473,6 +563,8 @@ class CallGuard:
         self._check_limits(now)
         for finding in claim_violations(self._state, request, claimed, now, self._latest):
             self._find(finding)
+        wrong = tuple(not_alone(self._state, request, claimed, self._untold))
+        self._untold.update(dict.fromkeys([job.claim for job in claimed.jobs], wrong))
 
     def _check_holders(self) -> None:
         """The job of a dead worker is taken over soon after its lease, whatever the clock shows."""
@@ -562,18 +654,35 @@ class CallGuard:
             self._find(f"the tick of {commit.schedule.name} at {last.at} started twice")
         self._ticks.add(tick)
 
+    def _saw_published(self, events: Sequence[bytes]) -> None:
+        """Live events say what was written before."""
+        for event in (msgspec.json.decode(data, type=ClientEvent) for data in events):
+            if event.type == LISTENING:
+                continue
+            self.published.append(event)
+            id = JobId(event.job or "")
+            is_outcome = event.type in LIVE_OUTCOMES.values()
+            if event.worker is not None and id not in self._epochs:
+                self._find(f"{event.type} of job {id} was published, which nobody has claimed")
+            elif event.worker is not None and is_outcome and (id, event.type) not in self._outcomes:
+                self._find(f"{event.type} of job {id} was published, and not written")
+
     def _saw_commit(self, commit: RunCommit) -> None:
+        for settlement in commit.settlements:
+            # A node that parks needs no job meanwhile.
+            has_retry = isinstance(settlement.job_outcome, Retries)
+            self._outcomes.add((settlement.claim.id, "job.retried" if has_retry else "job.parked"))
         place = commit.namespace, commit.run
         run, log = self._state.records.runs.get(place), self._state.records.events.get(place)
         if run is None or log is None:
             return
         if run.number != len(log):
             self._find(f"run {run.id} has {len(log)} events, and says it has {run.number}")
+        if commit.created_at not in (None, run.created_at):
+            self._find(f"run {run.id} got a commit that was decided about the one before it")
         this = (*place, run.created_at)
         before = self._ended.get(this)
-        if before is not None and commit.expected < before:  # restarted at the same time
-            del self._ended[this]
-        elif before is not None and len(log) > before:
+        if before is not None and len(log) > before:
             if type_of(log[before].event.data) != "RunRetried":
                 self._find(f"run {run.id} had ended, and got more events")
             del self._ended[this]
@@ -618,8 +727,8 @@ def _told(name: str, args: tuple[Any, ...], answer: Any) -> str:
         case "maintenance.take_over_expired" | "maintenance.take_over_former", list():
             return f"{name}: {', '.join(short(each.id) for each in answer) or 'nothing'}"
         case "maintenance.due_waits", list():
-            told = ", ".join(f"{each.run}/{each.key}" for each in answer)
-            return f"{name}: {told or 'nothing'}"
+            received = ", ".join(f"{each.run}/{each.key}" for each in answer)
+            return f"{name}: {received or 'nothing'}"
     return f"{name}: {answer}" if isinstance(answer, bool | int) else name
 
 

@@ -15,6 +15,7 @@ from typing import Any
 from perdure.errors import StoreError
 from proof.evidence import log as evidence_log
 from proof.simulate.clients import Asked, SimulatedClient
+from proof.simulate.followers import CATCH_UP_SECONDS, Follower
 from proof.simulate.loop import simulated_clock, threadless
 from proof.simulate.verdict import checked, judge
 from proof.simulate.workers import Finisher, WorkerPool
@@ -81,6 +82,8 @@ async def _live(world: World, asked: Asked) -> None:
         world.spawn(client.actor, client.run(until))
         if world.draw.random() < 0.2:
             client.actor.process.dies_after = world.draw.randint(1, 2_000)
+    follower = Follower(world)
+    world.spawn(world.process("followers"), follower.run(until))
     steps_back = _drawn_steps_back(world)
     for part in range(1, CHECKS + 1):
         if part in steps_back:
@@ -102,7 +105,9 @@ async def _live(world: World, asked: Asked) -> None:
     if care.done() and care.exception() is not None:
         world.find(f"finisher: {care.exception()!r}")
     await pool.stop()
-    for finding in (*judge(world, asked), *await checked(world)):
+    # Ends that are ahead of a clock set back come when it shows their time.
+    await asyncio.sleep(CATCH_UP_SECONDS + world.seconds_back)
+    for finding in (*judge(world, asked), *follower.missed(), *await checked(world)):
         world.find(finding)
 
 

@@ -152,11 +152,16 @@ Carry = Callable[[], Coroutine[Any, Any, Any]]
 
 
 class Watcher(Protocol):
-    """Observes every call that reached the store, right before and after its execution."""
+    """Observes every call that reached the store: before and after its execution, and its answer.
+
+    ``received`` is for the answer that the sender gets: an execution may have none.
+    """
 
     def sees(self, name: str) -> None: ...
 
     def saw(self, name: str, args: tuple[Any, ...], answer: Any) -> None: ...
+
+    def received(self, name: str, answer: Any) -> None: ...
 
 
 @dataclass(slots=True)
@@ -215,6 +220,7 @@ class Network:
                 if fate - faults.lost_before >= faults.lost_after:
                     call.is_answered = True
                     await self._travel_back()
+                    self._watcher.received(name, answer)
                     return _given(answer)
                 self._trace(f"{name}: lost on the way back")
             call.is_repeated = True

@@ -139,6 +139,12 @@ class Tasks:
             self.parking: 16,
         }
 
+    @property
+    def numbers(self) -> dict[str, int]:
+        """The numbers of all tasks that a custom worker may get, by name."""
+        plain = {task.name: number for task, number in self.plain_ones.items()}
+        return plain | {task.name: number for number, task in enumerate(self.work)}
+
     def fate(self, key: str) -> Fate:
         draw = random.Random(f"{self._seed} fate of {key}")
         naps = tuple(draw.choice((0.0, 0.01, 0.3, 1.5, 1.5)) for _ in range(draw.randrange(4)))

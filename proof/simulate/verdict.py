@@ -265,7 +265,8 @@ def _job(asked: Asked, job: StoredJob, world: World) -> Iterator[str]:
             yield f"it gave {found!r} for {value!r}"
     if job.status in (Status.FAILED, Status.DEAD) and job.history:
         failure = job.history[-1].failure
-        if failure.type not in JOBS_MAY_FAIL_BY and job.partition.task not in STRICT_TASKS:
+        may_fail = job.partition.task in STRICT_TASKS or job.id in asked.nacked
+        if failure.type not in JOBS_MAY_FAIL_BY and not may_fail:
             yield f"it failed, which it should not have: {failure.type}: {failure.message}"
     is_stopped = job.id in asked.aborted and job.id not in asked.revived
     if is_stopped and job.status is not Status.CANCELLED:

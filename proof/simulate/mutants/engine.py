@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from perdure.client.events import AsyncSubscription
 from perdure.engine import approvals, completion, decide, external_waits, fold, plan, run_commands
 from perdure.engine.completion import complete
 from perdure.engine.decider import Decider
@@ -17,6 +18,8 @@ from perdure.model.graph import ORDINARY
 from perdure.model.ids import RUN_START, Key
 from perdure.model.job import CLAIMED
 from perdure.model.run import CommitResult, CommitState, NodeStatus
+from perdure.operations import ends
+from perdure.operations.ends import EndFollower
 from perdure.store import batching
 from perdure.store.failures import lease_expired
 from perdure.store.memory import commit as committing
@@ -82,6 +85,16 @@ def _version_check_removed() -> list[Change]:
         return result if run is None else commit(transaction, replace(step, expected=run.number))
 
     return [(committing, "_commit", unchecked)]
+
+
+@mutant("a step is committed to a run that replaced the one it was decided about")
+def _replacement_unnoticed() -> list[Change]:
+    commit = committing._commit
+
+    def unnoticed(transaction: Transaction, step: Any) -> CommitResult:
+        return commit(transaction, replace(step, created_at=None))
+
+    return [(committing, "_commit", unnoticed)]
 
 
 @mutant("jobs are taken over before their lease expires")
@@ -403,7 +416,7 @@ def _items_out_of_order() -> list[Change]:
     return [(RunView, "gathered_items", mixed)]
 
 
-@mutant("completed items of a failed map are not undone")
+@mutant("completed items of a failed map are not undone", seeds_max=1_000)
 def _items_not_undone() -> list[Change]:
     def nodes_only(d: Decider) -> tuple[str, ...]:
         return tuple(text for text in to_undo(d) if Key.parse(text).item is None)
@@ -451,6 +464,47 @@ def _pause_not_closed() -> list[Change]:
 
     pause_due = external_waits.pause_due
     return [(decide, "pause_due", due)]
+
+
+# Events for clients
+
+
+@mutant("an end with the time of the one before it is not delivered")
+def _ends_at_one_time_lost() -> list[Change]:
+    return [(ends.Ends, "is_new", lambda self, id, at: at > self.at)]
+
+
+@mutant("a follower waits until the clock that was set back shows the time of its cursor")
+def _ends_lost_behind_a_clock_step() -> list[Change]:
+    return [(ends, "CLOCK_STEP_MIN", timedelta(days=1))]
+
+
+@mutant("a follower does not learn that ends were pruned before it read them")
+def _gap_unnoticed() -> list[Change]:
+    async def unchecked(self: EndFollower) -> None:
+        pass
+
+    return [(EndFollower, "check_gap", unchecked)]
+
+
+@mutant("a job that failed is said to be completed")
+def _end_told_wrong() -> list[Change]:
+    original = EndFollower._job_event
+
+    def wrong(*args: Any) -> Any:
+        return replace(original(*args), type="job.completed")
+
+    return [(EndFollower, "_job_event", wrong)]
+
+
+@mutant("a handler is called after it was unsubscribed")
+def _still_subscribed() -> list[Change]:
+    return [(AsyncSubscription, "unsubscribe", nothing)]
+
+
+@mutant("a retry is announced though the run has no attempts left")
+def _retry_announced_in_vain() -> list[Change]:
+    return [(plan.Plan, "retries", lambda self, claim: True)]
 
 
 # Settings of runs

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -117,12 +117,25 @@ def _suspects_run_beside_others() -> list[Change]:
 
 @mutant("JobQueue delivers node jobs, whose outcome never reaches the run")
 def _queue_hands_out_nodes() -> list[Change]:
-    class WithoutFlow:
-        @staticmethod
-        def parse(text: str) -> Partition:
-            return replace(Partition.parse(text), flow="")
+    wanted = queue._wanted
 
-    return [(queue, "Partition", WithoutFlow)]
+    def of_any_flow(*args: Any) -> Callable[[Partition], bool]:
+        is_wanted = wanted(*args)
+        return lambda partition: is_wanted(replace(partition, flow=""))
+
+    return [(queue, "_wanted", of_any_flow)]
+
+
+@mutant("the parked job of a paused run is acknowledged by its id")
+def _parked_nodes_settled() -> list[Change]:
+    def parked(transaction: Transaction, claim: Any) -> Any:
+        job = transaction.state.jobs.get(claim.id)
+        return job if job is not None and job.status is Status.PAUSED else None
+
+    async def any_parked(store: Any, namespace: str, id: Any) -> Any:
+        return await store.queries.get_job(namespace, id)
+
+    return [(jobs, "_parked", parked), (queue, "parked_job", any_parked)]
 
 
 @mutant("a job waits for a worker that is gone")
@@ -180,7 +193,7 @@ def _deadlines_ignored() -> list[Change]:
     return [(MemoryMaintenance, "expire_deadlines", none)]
 
 
-@mutant("workers do not look for deadlines that passed")
+@mutant("workers do not look for deadlines that passed", seeds_max=1_000)
 def _deadlines_unwatched() -> list[Change]:
     async def none(*_: Any) -> int:
         return 0

@@ -10,7 +10,7 @@ from typing import Literal
 
 import pytest
 
-from proof.chaos.faults import Missed, ProcessFaults
+from proof.chaos.faults import Misbehaved, Missed, ProcessFaults
 from proof.chaos.postgres import PostgresEnvironment
 from proof.chaos.processes import ChaosProcess, ProcessPool
 from proof.chaos.sqlite import DiskFaults
@@ -39,7 +39,8 @@ class NoServer:
 
 @pytest.fixture
 async def process(tmp_path: Path) -> AsyncIterator[ChaosProcess]:
-    process = ChaosProcess("sample", MODULE, {"does": "waits"}, {}, tmp_path)
+    settings = {"does": "waits", "worker": "sample"}
+    process = ChaosProcess("sample", MODULE, settings, {}, tmp_path)
     yield process
     await process.close()
 
@@ -87,6 +88,28 @@ class TestProcessFaults:
             await faults.freeze_client(Shortest())
 
         assert await freezing == "sample for 0.5 s"
+
+    @pytest.mark.parametrize("does", ["gives way", "fails to give way"])
+    async def test_start_a_second_worker_to_which_the_older_gives_way(
+        self, does: str, tmp_path: Path
+    ) -> None:
+        settings = {"does": does, "worker": "sample", "newer": str(tmp_path / "newer")}
+        process = ChaosProcess("sample", MODULE, settings, {}, tmp_path)
+        faults = ProcessFaults(ProcessPool([process], []))
+        await at_work(process)
+        older = process.pid
+        try:
+            if does == "gives way":
+                assert await faults.supersede_worker(Shortest()) == "sample"
+            else:
+                with pytest.raises(Misbehaved, match="ended with 3 after another one had its id"):
+                    await faults.supersede_worker(Shortest())
+            await until(lambda: process.is_at_work and process.pid != older)
+        finally:
+            await process.close()
+
+        assert process.starts == 2
+        assert process.unwanted_ends == []
 
 
 class TestPostgresFaults:

@@ -55,16 +55,16 @@ async def test_what_misbehaves_is_a_complaint_and_faults_continue() -> None:
 
 
 async def test_what_befell_nothing_is_reported_and_not_counted() -> None:
-    told: list[str] = []
+    lines: list[str] = []
 
     async def happen(random: Random) -> str:
         raise Missed("the server was down")
 
-    nemesis = Nemesis([Fault("cut", happen)], 1, told.append)
+    nemesis = Nemesis([Fault("cut", happen)], 1, lines.append)
     await nemesis.inject(0.02)
 
     assert nemesis.records[0].detail == "the server was down"
-    assert told[0] == "cut: the server was down (missed)"
+    assert lines[0] == "cut: the server was down (missed)"
     assert not nemesis.hits
 
 

@@ -15,7 +15,11 @@ from tests.postgres_server import PostgresServer
 
 SETTINGS = ChaosSettings(seed=5, seconds=15, workers=2, clients=1, rate=8, settle_seconds_max=120)
 
-ON_PROCESSES = {"kill -9 of a worker", "worker frozen past its leases"}
+ON_PROCESSES = {
+    "kill -9 of a worker",
+    "second worker under one id",
+    "worker frozen past its leases",
+}
 ON_SQLITE = {"disk full for all", "clock turned forward", "clock turned back"}
 ON_POSTGRESQL = {
     "crash of PostgreSQL",
@@ -45,10 +49,10 @@ async def test_chaos_on_postgresql_loses_nothing_and_counts_nothing_twice(
 
 async def chaos(environment: Environment, folder: Path) -> set[str]:
     """The faults that hit, without any harm."""
-    told: list[str] = []
+    lines: list[str] = []
 
-    report = await Harness(environment, SETTINGS, folder, told.append).run()
+    report = await Harness(environment, SETTINGS, folder, lines.append).run()
 
-    assert report.is_good, "\n".join([*report_lines(report), *told])
+    assert report.is_good, "\n".join([*report_lines(report), *lines])
     assert report.load.runs > 5
     return {fault.name for fault in report.survived}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -9,10 +10,11 @@ from typing import Any
 import pytest
 
 from perdure import AsyncClient, Flow, Worker, task
+from perdure.model.client_event import ClientEvent
 from perdure.store.opening import store_at
-from proof.chaos.clients import Named, named, run_name
+from proof.chaos.clients import ENDS, Named, last_cursor, named, run_name
 from proof.chaos.journal import Answer, Ask, AskNotes, NotePipe
-from proof.chaos.verdict import ChaosRecord, Verdict, judge
+from proof.chaos.verdict import ChaosRecord, Verdict, judge, missed_ends
 from proof.evidence import EvidenceLog
 
 
@@ -143,6 +145,32 @@ class TestHowItEnded:
         )
 
 
+class TestFollowers:
+    """Each gets all ends after the first one that it got."""
+
+    async def test_that_miss_an_end_are_found(self, case: Case, tmp_path: Path) -> None:
+        for number in range(3):
+            await case.client.submit(order, 5, id=f"order.1.{number}")
+        await case.client.enqueue(result.options(group="1.a"), 2)
+        events: asyncio.Queue[ClientEvent] = asyncio.Queue()
+        subscription = await case.client.events.subscribe(events.put_nowait, types=ENDS)
+        await case.worked()
+        got = [await events.get() for _ in range(4)]
+        subscription.unsubscribe()
+        evidence = EvidenceLog(tmp_path / "evidence")
+        for event in got:
+            evidence.saw_event("client-0", event)
+        for event in got[:-1]:
+            evidence.saw_event("client-1", event)
+
+        [missed] = await missed_ends(case.client, tmp_path / "evidence")
+
+        assert missed.startswith(f"client-1 did not get {got[-1].type} of")
+        assert last_cursor(tmp_path / "evidence", "client-0") == got[-1].cursor
+        assert last_cursor(tmp_path / "evidence", "client-1") == got[-2].cursor
+        assert last_cursor(tmp_path / "evidence", "client-2") is None
+
+
 async def test_what_the_verifier_finds_is_in_the_verdict(case: Case, tmp_path: Path) -> None:
     EvidenceLog(tmp_path / "evidence").accepted(run="gone")
 
@@ -167,7 +195,7 @@ async def test_answers_are_counted_by_act(case: Case) -> None:
 
 
 @pytest.mark.parametrize(
-    "id, told",
+    "id, expected",
     [
         ("order.7.client-0.1.2", Named(flow="order", number=7)),
         ("order.7.client-0.1.2/child", None),
@@ -175,8 +203,8 @@ async def test_answers_are_counted_by_act(case: Case) -> None:
         ("mine", None),
     ],
 )
-def test_ids_tell_what_a_client_asked_for(id: str, told: Any) -> None:
-    assert named(id) == told
+def test_ids_tell_what_a_client_asked_for(id: str, expected: Any) -> None:
+    assert named(id) == expected
 
 
 def test_a_pipe_of_notes_keeps_all_that_was_written(tmp_path: Path) -> None:

@@ -218,6 +218,18 @@ def go_on_without_a_quorum(broken: Broken) -> None:
     broken.change_run("approved", number=len(broken.log("approved")))
 
 
+def tell_of_a_node_that_did_not_complete(broken: Broken) -> None:
+    broken.lines.append(broken.event_seen("node.completed", run="chain", node="never"))
+
+
+def tell_of_an_end_that_a_run_never_had(broken: Broken) -> None:
+    broken.lines.append(broken.event_seen("run.failed", run="chain"))
+
+
+def tell_of_an_end_that_a_job_never_had(broken: Broken) -> None:
+    broken.lines.append(broken.event_seen("job.dead", job=broken.plain["done"]))
+
+
 # I3: no stale write
 
 
@@ -367,6 +379,9 @@ IN_LOGS: list[Case] = [
     (answer_without_being_asked, "I2", "approvals_by_deciders"),
     (answer_what_is_no_answer, "I2", "approvals_by_deciders"),
     (go_on_without_a_quorum, "I2", "approvals_as_decided"),
+    (tell_of_a_node_that_did_not_complete, "I8", "events_are_kept"),
+    (tell_of_an_end_that_a_run_never_had, "I8", "ends_are_kept"),
+    (tell_of_an_end_that_a_job_never_had, "I8", "ends_are_final"),
     (commit_a_stale_output, "I3", "no_stale_output"),
     (complete_a_job_by_a_stale_claim, "I3", "output_is_current"),
     (lose_an_event, "I4", "event_numbers"),

@@ -19,7 +19,7 @@ from perdure.store.contract import Store
 from perdure.store.memory.records import StoredJob, StoredRun, StoredRunEvent, StoredWait
 from perdure.store.memory.store import MemoryStore
 from proof.evidence import EvidenceSettings
-from proof.evidence.log import BodyStarted, EndSeen, Line
+from proof.evidence.log import BodyStarted, EndSeen, EventSeen, Line
 from proof.tests.evidence.history import Made
 
 NAMESPACE = "default"
@@ -156,6 +156,12 @@ class Broken:
 
     def end_seen(self, run: str, status: str) -> Line:
         return EndSeen(at=0, namespace=NAMESPACE, status=status, run=run)
+
+    def event_seen(self, name: str, **of: str) -> Line:
+        event_at = self.now
+        return EventSeen(
+            at=0, namespace=NAMESPACE, follower="a", name=name, event_at=event_at, cursor="", **of
+        )
 
     def change_line(self, line: Line, **changes: Any) -> None:
         self.lines[self.lines.index(line)] = replace(line, **changes)

@@ -42,5 +42,5 @@ def test_takes_no_fault_of_its_own_for_one_of_the_store(
     assert main([waiting, str(tmp_path / "missing")]) == 2
     assert main(["nowhere://x", str(tmp_path / "missing")]) == 2
 
-    told = capsys.readouterr().err.splitlines()
-    assert [line.partition(":")[0] for line in told] == ["cannot check it"] * 3
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.partition(":")[0] for line in lines] == ["cannot check it"] * 3

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from perdure import CONTEXT, AsyncClient, AsyncContext, Concurrency, Flow, JobFailed, task
+from perdure.clock import system_clock
 from perdure.errors import InvalidInput
+from perdure.model.client_event import ClientEvent
 from perdure.model.limit import LimitRule
 from perdure.store.contract import Store
 from perdure.store.opening import store_at
@@ -27,6 +29,7 @@ from proof.evidence.log import (
     BodyStarted,
     CommandSent,
     EndSeen,
+    EventSeen,
     Refused,
     Requeued,
     read_lines,
@@ -54,6 +57,8 @@ class TestEvidenceLog:
         evidence.command_sent("signal", "r", "go", nonce="x", by="ann", error=InvalidInput("no"))
         evidence.saw_end("completed", run="r")
         evidence.requeued("j", 2)
+        event = ClientEvent(type="job.dead", at=system_clock(), namespace="n", cursor="c", job="j")
+        evidence.saw_event("f", event)
         evidence.close()
 
         lines = [line for _, line in read_lines(tmp_path / "log")]
@@ -74,6 +79,15 @@ class TestEvidenceLog:
             ),
             EndSeen(at=1.5, namespace="n", status="completed", run="r"),
             Requeued(at=1.5, job="j", attempt=2),
+            EventSeen(
+                at=1.5,
+                namespace="n",
+                follower="f",
+                name="job.dead",
+                event_at=event.at,
+                cursor="c",
+                job="j",
+            ),
         ]
 
     def test_takes_lines_of_several_processes(self, tmp_path: Path) -> None:

@@ -23,6 +23,9 @@ class Seen:
     def saw(self, name: str, args: tuple[Any, ...], answer: Any) -> None:
         self.names.append(name)
 
+    def received(self, name: str, answer: Any) -> None:
+        """Expects nothing."""
+
 
 def actor(name: str, **details: Any) -> Actor:
     return Actor(Process(name, **details))

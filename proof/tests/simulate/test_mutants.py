@@ -17,9 +17,11 @@ MUTANTS_MIN = 20
 QUICKLY_FOUND = (
     "delayed_starts_early",
     "event_skipped",
+    "gap_unnoticed",
     "jobs_left_behind",
     "live_runs_pruned",
     "parent_not_woken",
+    "queue_hands_out_nodes",
     "retried_at_once",
     "snapshot_wrong",
 )
