@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from bench import raw_postgres, raw_sqlite, raw_steps
-from bench.backlog import fill_postgres, fill_sqlite, with_backlog
+from bench.backlog import fill_postgres, fill_sqlite, run_claim_rate, with_backlog
 from bench.drain import AnyNoop, drain, raw_drain_postgres, raw_drain_sqlite
 from bench.enqueue import enqueue_bulk, enqueue_single
 from bench.figures import Figure, print_table
@@ -119,6 +119,13 @@ async def measure_postgres(server: PostgresServer, options: argparse.Namespace) 
             ),
             "pg: 200 runs at once": at_once,
             "pg: claims with a backlog": lambda _: backlog_figures("pg", places, options, repeat),
+            "pg: claims with run priorities, and without": lambda name: compared(
+                name,
+                "jobs/s",
+                repeat,
+                lambda: run_claim_rate(next(places), 5_000, (1, 2, 3, 4, 5)),
+                lambda: run_claim_rate(next(places), 5_000, (3,)),
+            ),
             "pg: starts with max_running": lambda _: place_figures("pg", places, repeat),
             "pg: statements of an idle worker": idle,
             "pg: waiting runs": lambda _: waiting_figures("pg", places, options, server.log_path),
@@ -173,6 +180,13 @@ async def measure_sqlite(directory: Path, options: argparse.Namespace) -> list[F
             "sqlite: steps of runs": lambda _: run_figures("sqlite", places, options, raw_step_ms),
             "sqlite: claims with a backlog": lambda _: backlog_figures(
                 "sqlite", places, options, repeat
+            ),
+            "sqlite: claims with run priorities, and without": lambda name: compared(
+                name,
+                "jobs/s",
+                repeat,
+                lambda: run_claim_rate(next(places), 5_000, (1, 2, 3, 4, 5)),
+                lambda: run_claim_rate(next(places), 5_000, (3,)),
             ),
             "sqlite: starts with max_running": lambda _: place_figures("sqlite", places, repeat),
             "sqlite: waiting runs": lambda _: waiting_figures("sqlite", places, options),

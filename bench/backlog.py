@@ -1,34 +1,31 @@
-"""Claims with a million waiting and a million finished jobs present, against an empty table."""
+"""Claims with a million waiting and a million finished jobs present, and of runs by priority."""
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 import time
+from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 
 import asyncpg
 
 from bench.tasks import noop
-from perdure import AsyncClient
+from perdure import AsyncClient, Flow
 from perdure.model.ids import WorkerId
+from perdure.model.job import ClaimedJob
 from perdure.model.outcome import Completed, Settlement
 from perdure.store.contract import ClaimRequest, PartitionClaim, Store
 from perdure.store.opening import store_at
 
 BATCH = 100
+FLOW = Flow("ranked").then(noop).build()
 
 
 async def claim_rate(store: Store, jobs: int) -> float:
     """Jobs per second, claimed and completed through the store in batches."""
-    partition = (await store.maintenance.poll("default")).partitions[0]
-    request = ClaimRequest(
-        namespace="default",
-        worker=WorkerId("bench"),
-        partitions=[PartitionClaim(partition=partition, queue="default")],
-        limit=BATCH,
-        lease=timedelta(seconds=30),
-    )
+    request = await batch_request(store)
     began = time.perf_counter()
     for _ in range(jobs // BATCH):
         claimed = (await store.jobs.claim(request)).jobs
@@ -36,6 +33,47 @@ async def claim_rate(store: Store, jobs: int) -> float:
         outcome = Completed(output=b"1")
         await store.jobs.settle([Settlement(claim=job.claim, outcome=outcome) for job in claimed])
     return jobs / (time.perf_counter() - began)
+
+
+async def batch_request(store: Store) -> ClaimRequest:
+    """For a batch of the only jobs there are."""
+    [partition] = (await store.maintenance.poll("default")).partitions
+    return ClaimRequest(
+        namespace="default",
+        worker=WorkerId("bench"),
+        partitions=[PartitionClaim(partition=partition, queue="default")],
+        limit=BATCH,
+        lease=timedelta(seconds=30),
+    )
+
+
+async def run_claim_rate(url: str, runs: int, priorities: Sequence[int]) -> float:
+    """Jobs per second, claimed in batches from runs that take turns in their priorities."""
+    async with AsyncClient(url) as client:
+        for first in range(0, runs, BATCH):
+            await asyncio.gather(
+                *(
+                    client.submit(FLOW, number, priority=priorities[number % len(priorities)])
+                    for number in range(first, first + BATCH)
+                )
+            )
+        store = store_at(url)
+        await store.open()
+        try:
+            request = await batch_request(store)
+            began = time.perf_counter()
+            claimed = [job for _ in range(runs // BATCH) for job in await claim(store, request)]
+            rate = runs / (time.perf_counter() - began)
+        finally:
+            await store.close()
+        ranked = [job.priority for job in claimed]
+        assert len(ranked) == runs
+        assert ranked == sorted(ranked), "the runs were not claimed in the order of their priority"
+        return rate
+
+
+async def claim(store: Store, request: ClaimRequest) -> Sequence[ClaimedJob]:
+    return (await store.jobs.claim(request)).jobs
 
 
 async def with_backlog(url: str, rows: int, jobs: int, fill: object) -> tuple[float, float]:
