@@ -105,7 +105,7 @@ class NodeTypeOptions(NodeOptions, total=False):
     output_schema: JsonSchema | None
     check: Mapping[str, Any] | None
     """``{"schema": ...}`` or ``{"condition": ...}`` that the output must satisfy; with
-    ``"advisory": True``, a violation is only logged."""
+    ``"advisory": True``, a violation is only recorded as a warning of the node."""
 
 
 class TaskOptions(NodeTypeOptions, total=False):

@@ -363,8 +363,8 @@ class Context(BaseContext):
         interval while no report arrives, to ask for news: ``part`` is then ``"poll"``, and the
         body returns a ``Report``, or None if there is no news.
 
-        A plain job is parked until ``client.jobs.resume`` and gets a report without a result. It
-        takes neither ``deadline`` nor ``poll``.
+        A plain job is parked until ``client.jobs.resume``, whose ``data`` is the result of the
+        report. It takes neither ``deadline`` nor ``poll``.
         """
         pause = paused(checkpoint, name=name, deadline=deadline, poll=poll)
         return self._pause(pause, self._pause_number(name))
