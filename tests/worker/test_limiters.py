@@ -6,6 +6,7 @@ import asyncio
 import gc
 import threading
 from collections.abc import Sequence
+from concurrent import futures
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -169,6 +170,29 @@ async def test_renews_the_place_of_a_body_that_blocks_the_event_loop(client, sta
     assert await (await client.enqueue(work)).result(15)
 
 
+async def test_renews_a_place_that_was_granted_while_a_body_blocks_the_loop(client, start_worker):
+    blocked, renewed = threading.Event(), threading.Event()
+
+    class Late(Shelf):
+        async def acquire(self, key, n, ttl):
+            assert blocked.wait(10)
+            return await super().acquire(key, n, ttl)
+
+        async def renew(self, key, places, ttl):
+            renewed.set()
+
+    @task
+    async def block() -> bool:
+        blocked.set()
+        return renewed.wait(10)
+
+    work = limited(Late(1))
+    await start_worker(work, block, lease="600ms")
+    waiting = await client.enqueue(work)
+    assert await (await client.enqueue(block)).result(15)
+    await waiting.result(15)
+
+
 async def test_a_limiter_that_blocks_its_thread_delays_no_renewals_of_others(client, start_worker):
     renewed = threading.Semaphore(0)
 
@@ -195,7 +219,15 @@ async def test_a_limiter_that_blocks_its_thread_delays_no_renewals_of_others(cli
 
 
 @pytest.mark.parametrize(
-    "error", [RuntimeError, asyncio.CancelledError, SystemExit, KeyboardInterrupt, None]
+    "error",
+    [
+        RuntimeError,
+        asyncio.CancelledError,
+        futures.CancelledError,
+        SystemExit,
+        KeyboardInterrupt,
+        None,
+    ],
 )
 async def test_a_limiter_that_fails_or_hangs_delays_only_its_own_jobs(
     client, start_worker, monkeypatch, caplog, error

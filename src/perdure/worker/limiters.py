@@ -12,8 +12,10 @@ import asyncio
 import logging
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from concurrent import futures
 from contextlib import contextmanager
-from datetime import timedelta
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakValueDictionary
@@ -55,10 +57,8 @@ class LimiterThread:
         self._thread = threading.Thread(target=self._main, name="perdure limiter", daemon=True)
         self._thread.start()
 
-    async def answer_to(self, call: Callable[[], Awaitable[T]]) -> T:
-        return await asyncio.wrap_future(
-            asyncio.run_coroutine_threadsafe(bounded(call), self._loop)
-        )
+    async def result_of(self, call: Coroutine[Any, Any, T]) -> T:
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(call, self._loop))
 
     def stop(self) -> None:
         """Let the thread end. Cancels calls that did not answer."""
@@ -81,13 +81,13 @@ async def bounded(call: Callable[[], Awaitable[T]]) -> T:
     async with asyncio.timeout(ANSWER_SECONDS_MAX):
         try:
             return await call()
-        except Exception:
-            raise
         except BaseException as error:
             if isinstance(error, asyncio.CancelledError):
                 task = asyncio.current_task()
                 if task is None or task.cancelling():
                     raise
+            elif isinstance(error, Exception) and not isinstance(error, futures.CancelledError):
+                raise
             # Others would end the thread, or be taken for a cancellation of the caller.
             raise RuntimeError(f"the limiter raised {type(error).__name__}") from error
 
@@ -103,6 +103,16 @@ def failures_logged() -> Iterator[None]:
 async def renew(limiter: Limiter, key: str, places: Sequence[str], ttl: timedelta) -> None:
     with failures_logged():
         await bounded(partial(limiter.renew, key, places, ttl))
+
+
+@dataclass(frozen=True, eq=False)
+class Granted:
+    """The answer of a limiter."""
+
+    key: str
+    limiter: Limiter
+    places: Sequence[str]
+    again_at: datetime | None
 
 
 class Reservation:
@@ -129,6 +139,8 @@ class Limiters:
         self._granted: set[Reservation] = set()
         """Those with free places."""
         self._held: dict[Claim, tuple[Reservation, Places]] = {}
+        self._pending: set[Granted] = set()
+        """Those that the worker's event loop, which a body may block, has not heard of yet."""
         self._calls: set[asyncio.Task[None]] = set()
         self._threads: dict[int, LimiterThread] = {}
         """By id of the limiter, which each of them keeps alive."""
@@ -216,14 +228,14 @@ class Limiters:
 
     async def _ask(self, reservation: Reservation, wanted: int) -> None:
         """Ask each limiter for as many places as the one before has granted."""
-        granted: list[list[str]] = []
+        granted: list[Granted] = []
         count, again_at, seconds = wanted, None, RETRY_SECONDS
         try:
             for key, limiter in reservation.limits:
-                acquire = partial(limiter.acquire, key, count, self._ttl)
-                places, again_at = await self._thread_of(limiter).answer_to(acquire)
-                granted.append(list(places))
-                count = min(count, len(granted[-1]))
+                answer = self._acquire(limiter, key, count)
+                granted.append(await self._thread_of(limiter).result_of(answer))
+                again_at = granted[-1].again_at
+                count = min(count, len(granted[-1].places))
                 if count == 0:
                     break
             if again_at is not None:
@@ -232,20 +244,30 @@ class Limiters:
             keys = ", ".join(key for key, _ in reservation.limits)
             _log.exception("limiter failed; asking again", extra={"fields": {"limits": keys}})
             count, again_at = 0, None
-        reservation.is_asking = False
+        finally:
+            reservation.is_asking = False
         if self._is_closed:
             count = 0
-        for (key, limiter), each in zip(reservation.limits, granted, strict=False):
-            if each[count:]:
-                self._call(self._end(limiter, key, each[count:]))
+        for each in granted:
+            if each.places[count:]:
+                self._call(self._end(each.limiter, each.key, each.places[count:]))
         if count:
-            reservation.free += zip(*(each[:count] for each in granted), strict=True)
+            reservation.free += zip(*(each.places[:count] for each in granted), strict=True)
             self._granted.add(reservation)
+        self._pending.difference_update(granted)
         reservation.opens_later = again_at is not None and count == 0
         if count < wanted and not self._is_closed:
             reservation.ask_at = clock.monotonic() + seconds
             self._claims.look_in(seconds)
         self._claims.look()
+
+    async def _acquire(self, limiter: Limiter, key: str, count: int) -> Granted:
+        """Runs in the thread of the limiter."""
+        acquire = partial(limiter.acquire, key, count, self._ttl)
+        places, again_at = await bounded(acquire)
+        granted = Granted(key, limiter, list(places), again_at)
+        self._pending.add(granted)
+        return granted
 
     def _look_again(self, reservation: Reservation) -> Callable[[], None]:
         def look() -> None:
@@ -287,6 +309,9 @@ class Limiters:
             for (key, each), place in zip(reservation.limits, held, strict=True):
                 if each is limiter:
                     found.setdefault(key, []).append(place)
+        for granted in list(self._pending):
+            if granted.limiter is limiter:
+                found.setdefault(granted.key, []).extend(granted.places)
         return found
 
     async def _end(
@@ -297,8 +322,8 @@ class Limiters:
         then: Callable[[], None] | None = None,
     ) -> None:
         with failures_logged():
-            release = partial(limiter.release, key, places)
-            await self._thread_of(limiter).answer_to(release)
+            release = bounded(partial(limiter.release, key, places))
+            await self._thread_of(limiter).result_of(release)
         if then is not None:
             then()
 
