@@ -355,8 +355,10 @@ class TestSchedules:
     def test_are_saved_of_flows_and_of_tasks(self, perdure, client):
         flow = ("nightly", "tests.cli.sample_flows:orders", "--cron", "0 3 * * *", "--input", "5")
         task = ("adding", f"{TASKS}:add", "--every", "1h", "--args", "[1, 2]", "--paused")
+        named = ("named", f"{TASKS}:add", "--every", "1h", "--kwargs", '{"a": 1, "b": 2}')
         assert perdure("schedules", "save", *flow).out.startswith("nightly is saved; next: ")
-        assert perdure("schedules", "save", *task).exit_code == 0
+        for words in (task, named):
+            assert perdure("schedules", "save", *words).exit_code == 0
         assert client.schedules.get("nightly").flow == "orders"
         assert client.schedules.get("adding").is_paused
 

@@ -102,7 +102,10 @@ def resident(pid: int) -> int:
 
 
 def inspect(place: Path) -> None:
-    print((place / "state.json").read_text())
+    state = (place / "state.json").read_text()
+    print(state)
+    if json.loads(state)["Status"] == "exited" and (FOLDER / "pruned").exists():
+        remove(place)
 
 
 def stop(place: Path) -> None:

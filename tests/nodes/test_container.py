@@ -194,6 +194,12 @@ class TestInAFlow:
         assert engine.containers == []
 
     @pytest.mark.parametrize("engine", ["stand-in"], indirect=True)
+    async def test_fails_if_it_is_removed_before_its_output_is_read(self, at_work, engine):
+        (engine.folder / "pruned").touch()
+        run = await at_work(flow(engine, "sleep 0.2; echo done"))
+        assert (await failure_of(run)).code == "container.gone"
+
+    @pytest.mark.parametrize("engine", ["stand-in"], indirect=True)
     async def test_logs_without_end_are_truncated(self, at_work, engine, monkeypatch):
         """Finding 8: what it logged can be larger than an engine prints in time."""
         monkeypatch.setattr(container, "_LOGS_SECONDS", 0.5)
@@ -224,8 +230,7 @@ class TestInAFlow:
         assert engine.containers == []
 
     async def test_one_that_is_gone_is_started_again(self, at_work, client, engine):
-        run = await at_work(flow(engine, "sleep 1; echo done", retries=1))
-        await until(lambda: runs(engine))
+        run = await at_work(flow(engine, "sleep 2; echo done", retries=1))
         await until(lambda: waits(client, run.id))
         [first] = engine.containers
         engine("rm", "--force", first)

@@ -180,6 +180,22 @@ class TestReplacing:
         lost = [event for worker in workers for event in worker.all(AttemptLost)]
         assert len(lost) <= 1
 
+    async def test_the_work_of_a_child_run_that_is_gone_is_no_error(
+        self, client, start_worker, watch, caplog
+    ):
+        parent = Flow("parent").flow(Flow("child").then(pass_on).build()).build()
+        other = Flow("other").then(pass_on).build()
+        await client.submit(parent, 1, id="r")
+
+        async def replace() -> None:
+            await client.submit(other, 2, id="r", on_conflict="replace")
+
+        watch.after["jobs.claim"] = replace
+        worker = await start_worker(flows=[parent], store=watch.store)
+        await worker.emitted(AttemptLost)
+
+        assert [each.message for each in caplog.records if each.levelname == "ERROR"] == []
+
     async def test_a_run_is_not_taken_for_the_one_it_replaces(self, client, store):
         flow = Flow("mail").wait_for_signal("first").wait_for_signal("second").build()
         runs = RunEngine(store, Graphs(flow.graphs), PlainCodec())

@@ -356,10 +356,8 @@ class OperationCommand:
         if (code := self.local(out, given)) is not None:
             return code
         for name, parameter in operation.parameters.items():
-            if (
-                parameter.default is None and given.get(name) == ()
-            ):  # omitted, as opposed to an empty list
-                given[name] = None
+            if name in given and given[name] in ((), None):  # omitted
+                given[name] = parameter.default
         for name, convert in self.convert.items():  # before opening the store, which may create it
             if given[name] is not None:
                 given[name] = convert(given[name], given)

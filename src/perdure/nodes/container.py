@@ -250,6 +250,8 @@ class Container(NodeType):
                 raise ExternalFailed(report.error or "the container reported a failure")
             output = {"exit_code": stored["exit_code"], **_output(stored), "result": report.result}
             return complete(output, report.port)
+        if stored["exit_code"] is None and not end.is_timed_out:  # gone since it was polled
+            raise ContainerFailed(GONE.fault())
         port = end.port(at.exit)
         if port is None and end.is_timed_out:
             raise ContainerFailed(TIMED_OUT.fault(seconds=f"{at.seconds:g}", stderr=tail))

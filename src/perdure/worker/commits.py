@@ -26,7 +26,7 @@ from perdure.engine.decider import NodeJob
 from perdure.engine.failures import describe
 from perdure.engine.plan import Plan
 from perdure.engine.runs import Graphs, RunCache, RunEngine, RunKey
-from perdure.errors import ClaimLost, LongEvaluation, PerdureError, UnknownEvent
+from perdure.errors import ClaimLost, LongEvaluation, PerdureError, RunNotFound, UnknownEvent
 from perdure.model.graph import Graph
 from perdure.model.ids import Key, WorkerId
 from perdure.model.job import NewJob, Status
@@ -382,7 +382,10 @@ class RunCommits:
             "attempt_ids": [attempt.job.attempt_id for attempt, _ in items],
             "error": str(error),
         }
-        _log.error("run log unusable; jobs parked or requeued", extra={"fields": fields})
+        if isinstance(error, RunNotFound):  # it was replaced, and its jobs were removed with it
+            _log.info("run not found; outcomes discarded", extra={"fields": fields})
+        else:
+            _log.error("run log unusable; jobs parked or requeued", extra={"fields": fields})
         left: Parked | Retried = Parked()
         if isinstance(error, UnknownEvent):
             left = Retried(
