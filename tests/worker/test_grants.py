@@ -58,6 +58,18 @@ async def is_not_granted(
     return failure
 
 
+async def test_a_schema_does_not_see_the_secret(world, service):
+    """Finding 5: the schema of an input told a secret, one pattern after the other."""
+    schema = {"properties": {"key": {"type": "string", "pattern": "^open"}}, "required": ["key"]}
+    config = {"url": service.url(), "headers": {"X-Key": "{{ key }}"}}
+    flow = asking(config, inputs={"key": "secret.key"}, input_schema=schema)
+    grants = [Grant("key", hosts=[f"http://127.0.0.1:{service.port}"])]
+    run = await world.submit(flow, secrets=SECRETS, grants=grants)
+    with failing("node.invalid_input", RunFailed):
+        await run.result(20)
+    assert service.asked == []
+
+
 class TestHosts:
     @pytest.mark.parametrize(
         "grants",

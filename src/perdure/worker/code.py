@@ -34,7 +34,7 @@ from perdure.tasks.task import PlainFunction, Task
 from perdure.worker.call import Arguments, CallScope
 from perdure.worker.grants import Grant, SecretUse
 from perdure.worker.resources import NO_SOURCES, WorkerResources
-from perdure.worker.secrets import Secrets
+from perdure.worker.secrets import MASK, Secrets
 
 SECRET = "secret"
 
@@ -180,12 +180,15 @@ class NodeRules:
         node = self.node
         stored = args[0] if args else None
         named = _NamedSecrets(scope, self._use(grants))
+        checked = stored
         if node.inputs:
             if not isinstance(stored, dict):
                 raise Permanent(INPUTS_NOT_AN_OBJECT.fault(node=node.id))
             secrets = {each.name: named[each.secret] for each in node.inputs if each.secret}
             stored = scope.inputs = {**stored, **secrets} if secrets else stored
-        if node.input_schema is not None and (faults := faults_of(node.input_schema, stored)):
+            # A schema must not see secrets: what it accepts would tell them to its author.
+            checked = {**stored, **dict.fromkeys(secrets, MASK)}
+        if node.input_schema is not None and (faults := faults_of(node.input_schema, checked)):
             listed = "; ".join(map(fault_text, faults))
             raise Permanent(INPUT_DOES_NOT_FIT.fault(node=node.id, reasons=listed))
         if node.config is None:
