@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
+from random import Random
+from string import ascii_letters, digits
 from typing import Any
 
 import pytest
@@ -17,6 +19,7 @@ from perdure import (
     AsyncJobQueue,
     Concurrency,
     Flow,
+    InvalidInput,
     PerdureError,
     RunStatus,
     Worker,
@@ -25,10 +28,13 @@ from perdure import (
     task,
 )
 from perdure.clock import ManualClock
+from perdure.model.check import NAME_MAX_BYTES, TAGS_MAX_BYTES
+from perdure.model.run import RUN_ID_MAX_BYTES
 from perdure.store.contract import Store
 from perdure.store.opening import store_at
 from perdure.transfer import export_store, import_store
 from tests.client.harness import worker_at
+from tests.support.refusal import refused
 
 pytestmark = pytest.mark.every_store
 
@@ -291,6 +297,59 @@ async def test_calls_are_accepted_or_refused_alike(store: Store, clock: ManualCl
                     outcomes[name] = error.faults[0].code
 
     assert found == expected
+
+
+def _unlike(size: int, each: str, seed: int) -> str:
+    """Text that does not compress, as indexes of PostgreSQL compress."""
+    random = Random(seed)
+    if each == "ascii":
+        return "".join(random.choices(ascii_letters + digits, k=size))
+    return "".join(chr(random.randrange(0x20000, 0x2A6DF)) for _ in range(size // 4))
+
+
+@pytest.mark.parametrize("each", ["ascii", "astral"])
+async def test_the_longest_names_fit_together(store: Store, each: str):
+    """Finding 7: PostgreSQL cannot index more than 2,704 bytes; now none needs more."""
+    name = 200 if each == "ascii" else NAME_MAX_BYTES
+    namespace, queue, called, flow_name, key, group, signal, id = (
+        _unlike(size, each, number) for number, size in enumerate([name] * 7 + [RUN_ID_MAX_BYTES])
+    )
+    tags = [_unlike(TAGS_MAX_BYTES // 5 - 4, each, number) for number in range(20, 25)]
+    placed: dict[str, Any] = {"queue": queue, "tags": tags}
+
+    @task(name=called, limits=[Concurrency(1, key=lambda text: text)])
+    async def work(text: str) -> str:
+        return text
+
+    awaiting = Flow(flow_name).wait_for_signal(signal, name="n" * 128)
+    flow = awaiting.then(work, name="then", **placed).build()
+    async with AsyncClient(store, namespace=namespace) as client:
+        options = {**placed, "group": group, "fingerprint": group}
+        job = await client.enqueue(work.options(**options), key)
+        run = await client.submit(flow, 1, id=id)
+        await client.runs.signal(id, signal, key)
+        worker = Worker(
+            store, tasks=[work], flows=[flow], namespace=namespace, queues=[queue], tags=tags
+        )
+        await worker.serve_until_idle()
+        assert [await job.result(), await run.result()] == [key, key]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda client: client.enqueue(echo.options(queue="漢" * 101), 1),
+        lambda client: client.enqueue(echo.options(tags=[f"{n}" * 100 for n in range(6)]), 1),
+        lambda client: client.submit(of_echo, 1, tags=[f"{n}" * 100 for n in range(6)]),
+        lambda client: client.enqueue(limited, '"' * 200),
+    ],
+)
+async def test_names_that_would_not_fit_are_refused_by_every_store(store: Store, call: Any):
+    """Finding 7: PostgreSQL refused them, or a whole import with one of them."""
+    async with AsyncClient(store, tasks=tasks) as client:
+        with refused("argument.too_many_bytes", InvalidInput):
+            await call(client)
+        assert await client.jobs.count() == 0
 
 
 async def _executed(store: Store, text: str) -> dict[str, Any]:

@@ -19,11 +19,11 @@ from perdure.engine.decide import decide, submit
 from perdure.engine.decider import Decision, NodeJob, StartChild, is_cancel
 from perdure.errors import InvalidInput, TemplateMissing
 from perdure.expr.template import input_scope, render_text
-from perdure.model import check
 from perdure.model.event import Event, NewEvent, Parent, StoredEvent, decode_event, encode_event
 from perdure.model.graph import Call, Graph
 from perdure.model.ids import RUN_TIMEOUT, JobId, Key, RunId, WorkerId
 from perdure.model.job import PRIORITY_DEFAULT, Claim, NewJob, NodeRef
+from perdure.model.limit import checked_keys
 from perdure.model.outcome import Retried
 from perdure.model.payload import Codec, from_json
 from perdure.model.run import (
@@ -117,8 +117,7 @@ def limit_keys(schedule: NodeJob) -> tuple[str, ...]:
     """
     scope = input_scope(from_json(schedule.input))
     try:
-        keys = [render_text(template, scope) for template in schedule.call.keys]
-        return tuple(check.name(key, "limits", label="limit key") for key in keys)
+        return checked_keys([render_text(template, scope) for template in schedule.call.keys])
     except (InvalidInput, TemplateMissing):
         return ()
 

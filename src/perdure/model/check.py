@@ -7,10 +7,11 @@ Each function takes a value and the name of its parameter, and returns the value
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
+import msgspec
 from msgspec.structs import replace
 
 from perdure.diagnostics import Fault, Path, declare, near, safe_repr, span_text
@@ -31,8 +32,13 @@ from perdure.model.times import (
 )
 
 NAME_MAX = 200
+NAME_MAX_BYTES = 300
 TEXT_MAX = 10_000
 TAGS_MAX = 20
+TAGS_MAX_BYTES = 600
+KEYS_MAX_BYTES = 400
+# All in JSON. PostgreSQL indexes nothing longer than 2,704 bytes, and a waiting job is indexed by
+# namespace, queue, task, flow, tags and limit keys.
 
 WRONG_TYPE = declare("argument.type", "{name:parameter} must be {expected} (got {value})")
 OUT_OF_RANGE = declare("argument.range", "{name:parameter} must be {expected} (got {value})")
@@ -44,6 +50,10 @@ INVALID_NAME = declare(
     "argument.name",
     "{name:parameter} must be a non-empty string[ of at most {most} characters] (got {value})"
     "[; it must not contain {unstorable}]",
+)
+TOO_MANY_BYTES = declare(
+    "argument.too_many_bytes",
+    "{name:parameter} must take at most {most} bytes as JSON (got {size})",
 )
 UNSEEN_CHARACTER = declare(
     "argument.unseen_character",
@@ -114,7 +124,21 @@ def name(
     found = stored_name(value, parameter, most, label=label)
     if fault := control_fault(found, parameter, label=label):
         raise InvalidInput(fault)
+    if most is not None and len(found) * 4 > NAME_MAX_BYTES:  # four bytes are the most of any
+        check_size(found, parameter, NAME_MAX_BYTES, label=label)
     return found
+
+
+def check_size(
+    value: str | Sequence[str], parameter: str | Path, most: int, *, label: str = ""
+) -> None:
+    """Reject a name, or names, that take more bytes than indexes have room for."""
+    quotes = 2 if isinstance(value, str) else 0
+    if (size := len(msgspec.json.encode(value)) - quotes) > most:
+        place = (parameter,) if isinstance(parameter, str) else parameter
+        raise InvalidInput(
+            TOO_MANY_BYTES.fault(place, name=label or parameter, most=most, size=size)
+        )
 
 
 def control_fault(value: str, parameter: str | Path, *, label: str = "") -> Fault | None:
@@ -322,7 +346,9 @@ def names(values: Any, parameter: str, most: int | None = None) -> tuple[str, ..
 
 
 def tags(values: Any, parameter: str = "tags") -> tuple[str, ...]:
-    return tuple(sorted(names(values, parameter, TAGS_MAX)))
+    found = tuple(sorted(names(values, parameter, TAGS_MAX)))
+    check_size(found, parameter, TAGS_MAX_BYTES)
+    return found
 
 
 def mapping(value: Any, parameter: str, of: str) -> dict[str, Any]:

@@ -151,8 +151,14 @@ def computed_keys(limits: Sequence[Limit], values: Sequence[object]) -> tuple[st
     for limit, value in zip(limits, values, strict=True):
         if not isinstance(value, str) or not value:
             raise InvalidInput(INVALID_KEY.fault(limit=type(limit).__name__, value=value))
-        check.name(value, "limits", label="limit key")
-    return tuple(str(value) for value in values)
+    return checked_keys([str(value) for value in values])
+
+
+def checked_keys(keys: Sequence[str]) -> tuple[str, ...]:
+    """Check the limit keys of a job."""
+    found = tuple(check.name(key, "limits", label="limit key") for key in keys)
+    check.check_size(found, "limits", check.KEYS_MAX_BYTES, label="limit keys")
+    return found
 
 
 class LimitRule(Value):
