@@ -11,6 +11,7 @@ from perdure.model.event import Effects, Parent
 from perdure.model.ids import JobId, RunId, WorkerId
 from perdure.model.job import NodeRef, Status
 from perdure.model.limit import LimitRule
+from perdure.model.retry import Retry, encode_policy
 from perdure.model.run import RunStatus, WaitType
 from perdure.model.schedule import TickRecord, TickResult
 from proof.evidence import EvidenceSettings, Expected
@@ -131,6 +132,29 @@ def let_a_deadline_be_overdue(broken: Broken) -> None:
     late(broken)
     job = broken.state.jobs[JobId(broken.plain["idle"])]
     broken.change_job(job.id, deadline_at=job.created_at - timedelta(hours=1))
+
+
+def keep_a_job_for_its_worker_for_too_long(broken: Broken) -> None:
+    broken.add_worker(WORKER, broken.now, incarnation=1)
+    wait_for_worker(broken, until=timedelta(minutes=-30))
+
+
+def keep_a_job_for_a_worker_that_died(broken: Broken) -> None:
+    late(broken)
+    broken.add_worker(WORKER, broken.now - timedelta(minutes=30), incarnation=1)
+    wait_for_worker(broken, until=timedelta(hours=1))
+
+
+def keep_a_job_for_a_worker_that_has_no_row(broken: Broken) -> None:
+    late(broken)
+    wait_for_worker(broken, until=timedelta(hours=1))
+
+
+def leave_a_claim_of_an_earlier_start(broken: Broken) -> None:
+    broken.add_worker(WORKER, broken.now, incarnation=2)
+    lease_until = broken.now + timedelta(seconds=30)
+    claim = held(broken) | {"lease_until": lease_until, "incarnation": 1}
+    broken.change_job(broken.plain["idle"], **claim)
 
 
 def let_a_schedule_be_overdue(broken: Broken) -> None:
@@ -256,6 +280,20 @@ def complete_another_attempt(broken: Broken) -> None:
     broken.change_job(broken.plain["done"], attempt=0)
 
 
+def retry_a_job_beyond_its_attempts(broken: Broken) -> None:
+    broken.change_job(broken.plain["idle"], max_attempts=3, failures=1, snoozes=2)
+
+
+def retry_a_job_beyond_its_policy(broken: Broken) -> None:
+    policy = encode_policy(Retry(2), None)
+    broken.change_job(broken.plain["idle"], policy=policy, failures=3, incarnation=1)
+
+
+def fail_a_dead_job_once_too_often(broken: Broken) -> None:
+    changes = {"status": Status.DEAD, "finished_at": broken.now}
+    broken.change_job(broken.plain["idle"], max_attempts=1, failures=2, **changes)
+
+
 # I10, I11: results and limits
 
 
@@ -328,6 +366,16 @@ def hold(broken: Broken, run: str, key: str) -> None:
     broken.add_job_like(job.id, "held", node=node, **held(broken))
 
 
+def wait_for_worker(broken: Broken, until: timedelta) -> None:
+    """A job of a run that has not changed for an hour."""
+    hour_ago = broken.now - timedelta(hours=1)
+    broken.change_run("queued", updated_at=hour_ago)
+    [job] = broken.jobs_of("queued")
+    broken.change_job(
+        job.id, ready_at=hour_ago, sticky_worker=WORKER, sticky_until=broken.now + until
+    )
+
+
 def late(broken: Broken) -> None:
     broken.settings = EvidenceSettings(grace=timedelta(minutes=5))
 
@@ -365,6 +413,10 @@ AT_WORK: list[Case] = [
     (let_a_plain_lease_be_overdue, "I7", "job_overdue"),
     (let_a_scheduled_job_be_overdue, "I7", "job_overdue"),
     (let_a_deadline_be_overdue, "I7", "job_overdue"),
+    (keep_a_job_for_its_worker_for_too_long, "I7", "job_sticky"),
+    (keep_a_job_for_a_worker_that_died, "I7", "job_sticky"),
+    (keep_a_job_for_a_worker_that_has_no_row, "I7", "job_sticky"),
+    (leave_a_claim_of_an_earlier_start, "I7", "job_former_claim"),
     (let_a_schedule_be_overdue, "I7", "schedule_overdue"),
     (hold_a_job_without_a_lease, "I7", "job_consistent"),
     (lose_a_parent, "I7", "parent_exists"),
@@ -391,6 +443,9 @@ AT_WORK: list[Case] = [
     (count_what_was_given_back, "I9", "attempts_follow"),
     (fail_the_same_attempt_twice, "I9", "attempts_increase"),
     (complete_another_attempt, "I9", "output_is_current"),
+    (retry_a_job_beyond_its_attempts, "I9", "job_attempts_bound"),
+    (retry_a_job_beyond_its_policy, "I9", "job_attempts_bound"),
+    (fail_a_dead_job_once_too_often, "I9", "job_attempts_bound"),
     (end_otherwise_than_expected, "I10", "as_expected"),
     (give_another_result, "I10", "as_expected"),
     (exceed_a_limit, "I11", "limits_hold"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from msgspec.structs import replace
@@ -13,11 +13,14 @@ from perdure.diagnostics import Finding
 from perdure.engine import snapshot as snapshots
 from perdure.engine.fold import fold
 from perdure.model.event import Event, StoredEvent, decode_event, encode_event
-from perdure.model.ids import JobId, RunId
+from perdure.model.ids import JobId, RunId, WorkerId
+from perdure.model.partition import worker_suffix
 from perdure.model.run import RunState, Snapshot
 from perdure.store.contract import Store
 from perdure.store.memory.records import StoredJob, StoredRun, StoredRunEvent, StoredWait
+from perdure.store.memory.state import StoredWorker
 from perdure.store.memory.store import MemoryStore
+from perdure.testing.contract.builders import worker_info
 from proof.evidence import EvidenceSettings
 from proof.evidence.log import BodyStarted, EndSeen, EventSeen, Line
 from proof.tests.evidence.history import Made
@@ -142,6 +145,11 @@ class Broken:
     def remove_wait(self, id: str, key: str) -> None:
         self.records.put_wait(self.wait(id, key).place, None)
 
+    def add_worker(self, id: WorkerId, seen_at: datetime, incarnation: int) -> None:
+        """A worker that started an hour ago, and its last heartbeat."""
+        info = worker_info(id=id, namespace=NAMESPACE, incarnation=incarnation)
+        self.state.workers[id] = StoredWorker(info, self.now - timedelta(hours=1), seen_at)
+
     # The evidence log
 
     def began(self, *, run: str = "", key: str = "", job: str = "", place: int = 0) -> BodyStarted:
@@ -205,8 +213,15 @@ Row = tuple[str, str, str, str]
 """What is done, by which statement, the invariant that is broken, and the rule that finds it.
 
 Names of plain jobs stand for their ids, those of runs for their serials, ``ages`` for a time far
-ahead.
+ahead, ``live`` for what is stored of a worker.
 """
+
+GONE = worker_suffix(WorkerId("gone"))
+LIVE_WORKER = (
+    "INSERT INTO perdure_workers (id, namespace, info, lease, started_at, seen_at, incarnation)"
+    " VALUES ('live', 'default', CAST('{live}' AS BLOB), 30000000, 0, {soon}, 2)"
+)
+"""One that started long ago."""
 
 ROWS: list[Row] = [
     (
@@ -347,6 +362,41 @@ ROWS: list[Row] = [
         "UPDATE perdure_jobs SET partition_key = partition_key || '~2.1' WHERE id = '{idle}'",
         "I7",
         "job_suspicion",
+    ),
+    (
+        "a job is in the partition of another worker than it waits for",
+        "UPDATE perdure_jobs SET partition_key = partition_key || '~~1', sticky_worker = 'gone',"
+        " sticky_until = 0 WHERE run_id = 'queued'",
+        "I7",
+        "job_sticky",
+    ),
+    (
+        "a job is in the partition of a worker, but is never released",
+        "UPDATE perdure_jobs SET partition_key = partition_key || '~~1' WHERE id = '{idle}'",
+        "I7",
+        "job_sticky",
+    ),
+    (
+        "a job was to wait for a worker until 1970",
+        f"UPDATE perdure_jobs SET partition_key = partition_key || '{GONE}',"
+        " sticky_worker = 'gone', sticky_until = 0, ready_at = ready_at - 3600000000,"
+        " rank = rank - 3600 WHERE id = '{idle}'; " + LIVE_WORKER,
+        "I7",
+        "job_sticky",
+    ),
+    (
+        "a worker left a claim of an earlier start",
+        "UPDATE perdure_jobs SET status = 'active', worker = 'live', epoch = 1, attempt = 1,"
+        " incarnation = 1, started_at = 0, lease_until = {soon} WHERE id = '{idle}'; "
+        + LIVE_WORKER,
+        "I7",
+        "job_former_claim",
+    ),
+    (
+        "a job is retried beyond its attempts",
+        "UPDATE perdure_jobs SET max_attempts = 2, failures = 1, snoozes = 1 WHERE id = '{idle}'",
+        "I9",
+        "job_attempts_bound",
     ),
     (
         "a plain job comes after all others",

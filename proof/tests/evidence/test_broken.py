@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -19,6 +20,7 @@ from perdure.model.ids import RunId
 from perdure.store.memory.store import MemoryStore
 from perdure.store.opening import store_at
 from perdure.store.sqlite.rows import micros
+from perdure.testing.contract.builders import worker_info
 from perdure.verify import finding_text
 from perdure.verify.rules import jobs, schedules_limits
 from perdure.verify.verifier import RUN_RULES
@@ -137,6 +139,8 @@ def broken_by(kept: Kept, tmp_path: Path) -> Callable[[str], str]:
         shutil.copy(kept.path, path)
         names: dict[str, object] = {run: SERIAL.format(run=run) for run in ("chain", "long")}
         names |= {"ages": micros(system_clock() + AGES), "soon": micros(system_clock() + MINUTE)}
+        info = worker_info(id="live", namespace=NAMESPACE, incarnation=2)
+        names["live"] = msgspec.json.encode(info).decode()
         connection = sqlite3.connect(path)
         connection.executescript(statement.format(**names, **kept.made.jobs))
         assert connection.total_changes > 0

@@ -143,12 +143,12 @@ class Verifier:
                 yield contradiction("I7", JOB_LISTABLE, job=page.job, reason=page.reason)
                 continue
             self._count(jobs=len(page))
-            async for finding in self._judged(page):
-                yield finding
-            owners = dict.fromkeys(
+            runs = await self._owners(
                 (job.namespace, job.node.run) for job in page if job.node is not None
             )
-            async for finding in self._left_behind(list(owners), "job"):
+            async for finding in self._judged(page, runs):
+                yield finding
+            async for finding in self._left_behind(runs, "job"):
                 yield finding
 
     async def _pages_of_jobs(self) -> AsyncIterator[list[Job] | Unlisted]:
@@ -172,9 +172,14 @@ class Verifier:
         async for page in _pages(partial(audit.hidden_jobs, namespace), None):
             yield page
 
-    async def _judged(self, page: list[Job]) -> AsyncIterator[Finding]:
+    async def _judged(
+        self, page: list[Job], runs: Mapping[Place, Run | None]
+    ) -> AsyncIterator[Finding]:
         plain = [job.id for job in page if job.node is None]
         states = await self._store.queries.job_states(plain) if plain else {}
+        is_any_live = any(job.finished_at is None for job in page)
+        found = await self._store.queries.workers(None) if is_any_live else []
+        workers = {each.info.id: each for each in found}
         now = await self._store.now()
         for first in range(0, len(page), DETAILS):
             some = page[first : first + DETAILS]
@@ -183,6 +188,8 @@ class Verifier:
             for job in some:
                 view = jobs.JobView(job, states.get(job.id), self._settings)
                 view.now, view.details = now, _unmoved(job, details.get(job.id))
+                view.run = None if job.node is None else runs[job.namespace, job.node.run]
+                view.workers = workers
                 view.grace = await self._loader.grace_in(job.namespace)
                 for finding in asked(view, self._job_rules):
                     yield finding
@@ -190,14 +197,21 @@ class Verifier:
     async def _waits(self) -> AsyncIterator[Finding]:
         async for page in pages_of_waits(self._store, self._settings.namespace):
             self._count(waits=len(page))
-            owners = dict.fromkeys((wait.namespace, wait.run) for wait in page)
-            async for finding in self._left_behind(list(owners), "wait"):
+            runs = await self._owners((wait.namespace, wait.run) for wait in page)
+            async for finding in self._left_behind(runs, "wait"):
                 yield finding
 
-    async def _left_behind(self, owners: list[Place], what: str) -> AsyncIterator[Finding]:
-        """Jobs and waits of runs that have ended or do not exist."""
+    async def _owners(self, places: Iterable[Place]) -> dict[Place, Run | None]:
+        """The runs that jobs or waits belong to; None for those that do not exist."""
+        owners = list(dict.fromkeys(places))
         runs = await self._store.queries.get_runs(owners) if owners else []
-        for (namespace, id), run in zip(owners, runs, strict=True):
+        return dict(zip(owners, runs, strict=True))
+
+    async def _left_behind(
+        self, runs: Mapping[Place, Run | None], what: str
+    ) -> AsyncIterator[Finding]:
+        """Jobs and waits of runs that have ended or do not exist."""
+        for (namespace, id), run in runs.items():
             if run is None:
                 if await self._is_orphaned(namespace, id, what):
                     yield contradiction("I7", RUN_EXISTS, namespace=namespace, run=id, what=what)

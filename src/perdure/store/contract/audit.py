@@ -28,6 +28,8 @@ class AuditedJob(Value):
     rank: float
     limit_keys: tuple[str, ...]
     """The limits it counts under while claimed."""
+    incarnation: int | None
+    """Of the last claim, which ``JobQueue`` makes without one."""
     policy: bytes | None
     input: bytes | None
     """None if the job is finished, or if the input is lost."""

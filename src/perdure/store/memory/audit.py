@@ -135,6 +135,7 @@ def _columns(job: StoredJob) -> AuditedJob:
         partition=job.partition_key,
         rank=job.rank,
         limit_keys=job.limit_keys,
+        incarnation=job.incarnation,
         policy=job.policy,
         input=None if job.status in FINISHED else job.input,
     )

@@ -158,6 +158,7 @@ def _continue(transaction: Transaction, job: StoredJob, following: NewJob) -> No
         epoch=job.epoch,
         attempt=1,
         worker=job.worker,
+        incarnation=job.incarnation,
         lease_until=job.lease_until,
         started_at=transaction.now,
     )

@@ -92,7 +92,7 @@ class PostgresAudit(AuditStore):
 
 
 def _columns(row: Record) -> AuditedJob:
-    _, status, epoch, queue, task, partition, rank, keys, policy, input = row
+    _, status, epoch, queue, task, partition, rank, keys, incarnation, policy, input = row
     return AuditedJob(
         status=status,
         epoch=epoch,
@@ -101,6 +101,7 @@ def _columns(row: Record) -> AuditedJob:
         partition=partition,
         rank=rank,
         limit_keys=tuple(keys or ()),
+        incarnation=incarnation,
         policy=policy,
         input=input,
     )

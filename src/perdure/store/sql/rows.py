@@ -86,6 +86,7 @@ def job_from(row: Row, moment: Moment) -> Job:
     """A job from ``JOB_COLUMNS``, and from input and output where they follow."""
     partition = Partition.parse(row[2])
     has_values = len(row) > len(JOB_COLUMNS)
+    worker, until = row[25:27] if is_sticky(row[2]) else (None, None)
     return Job(
         id=row[0],
         namespace=row[1],
@@ -113,8 +114,8 @@ def job_from(row: Row, moment: Moment) -> Job:
         lease_until=None if row[21] is None else moment(row[21]),
         node=node_from(row[22], row[23]),
         snoozes=row[24],
-        sticky_worker=WorkerId(row[25]) if is_sticky(row[2]) else None,
-        sticky_until=moment(row[26]) if is_sticky(row[2]) else None,
+        sticky_worker=worker,
+        sticky_until=None if until is None else moment(until),
         input=row[27] if has_values else None,
         output=row[28] if has_values else None,
     )

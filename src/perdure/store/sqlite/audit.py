@@ -95,7 +95,7 @@ class SqliteAudit(AuditStore):
 
 
 def _columns(row: tuple[Any, ...]) -> AuditedJob:
-    _, status, epoch, queue, task, partition, rank, keys, policy, input = row
+    _, status, epoch, queue, task, partition, rank, keys, incarnation, policy, input = row
     return AuditedJob(
         status=status,
         epoch=epoch,
@@ -104,6 +104,7 @@ def _columns(row: tuple[Any, ...]) -> AuditedJob:
         partition=partition,
         rank=rank,
         limit_keys=() if keys is None else msgspec.json.decode(keys, type=tuple[str, ...]),
+        incarnation=incarnation,
         policy=policy,
         input=input,
     )

@@ -20,8 +20,10 @@ from perdure.testing.contract.builders import (
     PAUSED,
     RUN,
     claim_new,
+    claim_node,
     claim_one,
     commit_next,
+    continues,
     insert,
     insert_many,
     node_job,
@@ -57,6 +59,7 @@ class TestAuditJobs:
                 partition=PARTITION.text,
                 rank=clock().timestamp(),
                 limit_keys=(),
+                incarnation=None,
                 policy=None,
                 input=b"[[1], {}]",
             )
@@ -76,6 +79,23 @@ class TestAuditJobs:
 
         found = (await audit.jobs([id]))[id]
         assert (found.status, found.epoch, found.limit_keys) == ("active", 1, ("printer",))
+
+    async def test_has_the_incarnation_of_the_last_claim(
+        self, store: Store, audit: AuditStore
+    ) -> None:
+        id = await insert(store)
+        await claim_one(store, incarnation=7)
+
+        assert (await audit.jobs([id]))[id].incarnation == 7
+
+    async def test_has_the_incarnation_of_the_claim_that_continues_in_place(
+        self, store: Store, audit: AuditStore
+    ) -> None:
+        await submit(store, jobs=(node_job("pack"),))
+        claimed = await claim_node(store, incarnation=7)
+        await commit_next(store, settlements=(continues(claimed, node_job("next")),))
+
+        assert (await audit.jobs([claimed.id]))[claimed.id].incarnation == 7
 
     async def test_leaves_the_input_out_once_a_job_is_finished(
         self, store: Store, audit: AuditStore

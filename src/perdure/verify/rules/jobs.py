@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -10,15 +10,20 @@ import msgspec
 
 from perdure.diagnostics import Code, Finding, declare
 from perdure.engine.failures import TOO_MANY_CRASHES
+from perdure.model.ids import WorkerId
 from perdure.model.job import CLAIMED, FINISHED, Job, JobState, Status
-from perdure.model.partition import UNREADABLE, Partition
+from perdure.model.partition import UNREADABLE, Partition, is_sticky, worker_suffix
 from perdure.model.retry import decode_policy
+from perdure.model.run import Run
 from perdure.model.times import DURATION_MAX
+from perdure.model.worker import WorkerState
 from perdure.store.contract.audit import AuditedJob
 from perdure.verify.finding import VerifySettings, contradiction
 from perdure.verify.load import decoded, late_by
 
 ROUNDING_SECONDS = 0.01
+POLICY_UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""What decoding a stored policy may raise."""
 
 
 class JobView:
@@ -32,6 +37,10 @@ class JobView:
         self.grace: timedelta | None = None
         self.details: AuditedJob | None = None
         """Its stored columns; None if the store cannot be audited."""
+        self.run: Run | None = None
+        """Its run; None for a plain job."""
+        self.workers: Mapping[WorkerId, WorkerState] = {}
+        """All workers, as of after the job was listed and before its columns were read."""
 
     @property
     def is_plain(self) -> bool:
@@ -161,6 +170,107 @@ def job_partition(view: JobView) -> Iterator[Finding]:
         yield view.finding("I7", JOB_PARTITION_FLOW_WITHOUT_RUN, flow=partition.flow)
 
 
+JOB_STICKY_PARTITION = declare(
+    "verify.job_sticky.partition",
+    "its partition {partition!r} is that of one worker, but it waits for worker {worker!r} until "
+    "{until}",
+)
+JOB_STICKY_UNTIL = declare(
+    "verify.job_sticky.until",
+    "stopped waiting for worker {worker!r} {late} ago, but no other worker can claim it yet",
+)
+JOB_STICKY_GONE = declare(
+    "verify.job_sticky.gone",
+    "waits for worker {worker!r}, which is gone, and no worker released it for {late}",
+)
+
+
+def job_sticky(view: JobView) -> Iterator[Finding]:
+    """A job that waits for one worker is in its partition, and is released in time.
+
+    No time tells when a resumed or requeued job became waiting. A resumed one was not before the
+    last change of its run, and a requeued one is left to its worker while that is live.
+    """
+    job, details = view.job, view.details
+    if details is None or job.status is not Status.WAITING or not is_sticky(details.partition):
+        return
+    id, until = job.sticky_worker, job.sticky_until
+    if until is None or not details.partition.endswith(f"]{worker_suffix(id)}"):
+        yield view.finding(
+            "I7", JOB_STICKY_PARTITION, partition=details.partition, worker=id, until=until
+        )
+        return
+    since = job.ready_at if view.run is None else max(job.ready_at, view.run.updated_at)
+    worker = None if id is None else view.workers.get(id)
+    gone_at = since if worker is None else max(since, worker.seen_at + worker.info.lease)
+    was_requeued = job.started_at is not None and job.started_at >= job.ready_at
+    if (late := view.late_by(gone_at)) is not None:
+        yield view.finding("I7", JOB_STICKY_GONE, worker=id, late=late)
+    elif not was_requeued and (late := view.late_by(max(since, until))) is not None:
+        yield view.finding("I7", JOB_STICKY_UNTIL, worker=id, late=late)
+
+
+JOB_FORMER_CLAIM = declare(
+    "verify.job_former_claim",
+    "claimed by an earlier start of worker {worker!r}; the current one is {late} late to take the "
+    "job over",
+)
+
+
+def job_former_claim(view: JobView) -> Iterator[Finding]:
+    """A worker that starts takes over what earlier starts of it had claimed.
+
+    A live one that it replaces may claim until its next heartbeat. ``JobQueue`` has no starts.
+    """
+    job, details = view.job, view.details
+    worker = None if job.worker is None else view.workers.get(job.worker)
+    if details is None or worker is None or job.status not in CLAIMED:
+        return
+    info = worker.info
+    if info.namespace != job.namespace or details.incarnation in (None, info.incarnation):
+        return
+    started_at = max(worker.started_at, job.started_at or worker.started_at)
+    if (late := view.late_by(started_at + info.lease)) is not None:
+        yield view.finding("I7", JOB_FORMER_CLAIM, worker=info.id, late=late)
+
+
+JOB_ATTEMPTS_BOUND = declare(
+    "verify.job_attempts_bound",
+    "{status} after {failures:failed attempt|failed attempts} and {snoozes:snooze|snoozes}, "
+    "but may have {most:attempt|attempts}",
+)
+
+
+def job_attempts_bound(view: JobView) -> Iterator[Finding]:
+    """A plain job is not retried beyond its own bound on failures and snoozes.
+
+    A bound of its task or of ``JobQueue`` is not stored.
+    """
+    job, most = view.job, _attempts_max(view.job, view.details)
+    spent = job.failures + job.snoozes + (job.status not in FINISHED)
+    if view.is_plain and most is not None and spent > most:
+        yield view.finding(
+            "I9",
+            JOB_ATTEMPTS_BOUND,
+            status=job.status,
+            failures=job.failures,
+            snoozes=job.snoozes,
+            most=most,
+        )
+
+
+def _attempts_max(job: Job, details: AuditedJob | None) -> int | None:
+    if job.max_attempts is not None:
+        return job.max_attempts
+    if details is None or details.policy is None or details.incarnation is None:
+        return None
+    try:
+        retries = decode_policy(details.policy).retries
+    except POLICY_UNREADABLE:  # found by another rule
+        return None
+    return None if retries is None else retries + 1
+
+
 JOB_SUSPICION_CRASHES = declare(
     "verify.job_suspicion.crashes",
     "suspected by {suspected} crashes, {alone} of them alone, but {crashes} workers crashed",
@@ -226,8 +336,18 @@ def job_callable(view: JobView) -> Iterator[Finding]:
     try:
         if details.policy is not None:
             decode_policy(details.policy)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+    except POLICY_UNREADABLE as error:
         yield view.finding("I1", JOB_CALLABLE_POLICY, error=error)
 
 
-RULES = (job_consistent, job_overdue, job_partition, job_suspicion, job_rank, job_callable)
+RULES = (
+    job_consistent,
+    job_overdue,
+    job_partition,
+    job_sticky,
+    job_former_claim,
+    job_attempts_bound,
+    job_suspicion,
+    job_rank,
+    job_callable,
+)

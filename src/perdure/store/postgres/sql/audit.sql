@@ -1,13 +1,15 @@
 -- Reads for the verifier only. These may scan whole tables.
 
 -- name: audit_jobs
-SELECT id, status, epoch, queue, task, partition_key, rank, limit_keys, policy,
+SELECT id, status, epoch, queue, task, partition_key, rank, limit_keys,
+       incarnation, policy,
        CASE WHEN finished_at IS NULL THEN input END
 FROM {schema}.jobs
 WHERE id = ANY ($1::text[]);
 
 -- name: audit_jobs_of_run
-SELECT id, status, epoch, queue, task, partition_key, rank, limit_keys, policy,
+SELECT id, status, epoch, queue, task, partition_key, rank, limit_keys,
+       incarnation, policy,
        CASE WHEN finished_at IS NULL THEN input END
 FROM {schema}.jobs
 WHERE run_id = $1

@@ -2,7 +2,7 @@
 
 -- name: audit_jobs
 SELECT job.id, job.status, job.epoch, job.queue, job.task, job.partition_key, job.rank, job.limit_keys,
-       job.policy,
+       job.incarnation, job.policy,
        CASE WHEN job.finished_at IS NULL THEN coalesce(job.input, large.input) END
 FROM {prefix}jobs AS job
 LEFT JOIN {prefix}large_inputs AS large ON large.job_id = job.id
@@ -10,7 +10,7 @@ WHERE job.id IN (SELECT value FROM json_each(:ids));
 
 -- name: audit_jobs_of_run
 SELECT job.id, job.status, job.epoch, job.queue, job.task, job.partition_key, job.rank, job.limit_keys,
-       job.policy,
+       job.incarnation, job.policy,
        CASE WHEN job.finished_at IS NULL THEN coalesce(job.input, large.input) END
 FROM {prefix}jobs AS job
 LEFT JOIN {prefix}large_inputs AS large ON large.job_id = job.id
