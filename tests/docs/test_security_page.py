@@ -25,6 +25,9 @@ from tests.docs.pages import page as page_of
 
 LIMITS = {
     "name": check.NAME_MAX,
+    "name, as JSON": check.NAME_MAX_BYTES,
+    "tags of a job, together, as JSON": check.TAGS_MAX_BYTES,
+    "limit keys of a job, together, as JSON": check.KEYS_MAX_BYTES,
     "run id": run.RUN_ID_MAX_BYTES,
     "input, result or other payload": payload.PAYLOAD_MAX_BYTES,
     "nesting of a payload": payload.NESTING_MAX,

@@ -214,6 +214,15 @@ class TestValuesTogether:
         assert (run.status, run.state.failed_node) == (FAILED, "b")
         assert run.failure.code == "node.starts_too_large"
 
+    def test_small_values_count_more_than_their_json(self):
+        """Finding 8: 50 inputs of 1 MB with 340,000 empty objects each took 1.3 GB."""
+        inputs = named(**{f"i{n}": "a.output" for n in range(50)})
+        flow = chain(task("a"), task("b", inputs=inputs))
+        for value, is_refused in (([{}] * 9, True), ("x" * 30, False)):
+            run = Played(flow, gathered_max_bytes=3_000)
+            run.finish("a", value)
+            assert (run.status == FAILED) is is_refused
+
     def test_what_was_live_starts_again_however_large(self):
         """Finding 8: nodes that did not start at once would fail each retry of their run."""
         run = Played(graph(*map(task, "abcd"), edges="a c, b d"), gathered_max_bytes=50)

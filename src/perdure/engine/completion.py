@@ -36,6 +36,7 @@ from perdure.model.graph import (
     TaskNode,
 )
 from perdure.model.ids import RUN_TIMEOUT, Key
+from perdure.model.payload import weight
 from perdure.model.run import LiveType, NodeStatus, RunStatus
 
 MAP_OUTPUT_MAX_BYTES = 64 * 1024 * 1024
@@ -121,12 +122,13 @@ def complete_item(
     """Complete an item of a map: start the next one, or complete the map after the last."""
     before = d.state.maps[node.id]
     if d.state.map_window and event_type is ItemCompleted:
-        if before.size_bytes + len(output) > MAP_OUTPUT_MAX_BYTES:
+        size = weight(output)
+        if before.size_bytes + size > MAP_OUTPUT_MAX_BYTES:
             fault = OUTPUTS_TOO_LARGE.fault(node=node.id, most=MAP_OUTPUT_MAX_BYTES)
             is_child = d.state.live.get(key.text) is LiveType.CHILD
             fail(d, key, failure_of(fault), "child" if is_child else "")
             return
-        details["size_bytes"] = len(output)
+        details["size_bytes"] = size
     if before.launched < before.count:
         d.launch_more(node, before)
     d.emit(event_type(key=key.text, effects=d.take_effects(), **details), output)

@@ -37,6 +37,7 @@ from perdure.model.graph import (
     TaskNode,
 )
 from perdure.model.ids import RUN_START, RUN_TIMEOUT, Key, RunId
+from perdure.model.payload import weight
 from perdure.model.run import MapState, NewWait, RunState, WaitType
 from perdure.model.settings import RunSettings
 from perdure.model.value import Value
@@ -329,7 +330,7 @@ class Decider:
     def _input_of(self, node: Node) -> bytes:
         """The input of a node that starts."""
         input = self.view.input_of(node.id)
-        self._take_bytes(node, len(input))
+        self._take_bytes(node, weight(input))
         return input
 
     def _take_bytes(self, node: Node, size: int) -> None:

@@ -29,6 +29,7 @@ from perdure.model.graph import (
     inputs_of,
 )
 from perdure.model.ids import RunId
+from perdure.model.payload import weight
 from perdure.model.run import MapState, NodeStatus, RunState
 from perdure.model.value import Value
 from perdure.model.wait import (
@@ -276,7 +277,7 @@ class RunView:
                 if node.on_missing == "skip":
                     raise SkipsNode(node.id, message(fault))
                 value = _raw(each.default)
-            size += len(value)
+            size += weight(bytes(value))
             if taken:
                 self.check_together(size)
             taken[each.name] = value
@@ -384,7 +385,7 @@ class RunView:
     def _object(self, refs: list[tuple[str, int]]) -> bytes:
         values = self.json_of(ref for _, ref in refs)
         if len(values) > 1:
-            self.check_together(sum(map(len, values)))
+            self.check_together(sum(weight(bytes(value)) for value in values))
         return msgspec.json.encode(dict(zip((name for name, _ in refs), values, strict=True)))
 
     def _ref_along(self, edge: Edge) -> int | None:

@@ -21,12 +21,24 @@ from perdure.errors import InvalidInput, PayloadNotSerializable, PayloadTooLarge
 PAYLOAD_MAX_BYTES = 1024 * 1024
 NESTING_MAX = 250
 """Levels of lists and objects: decoding and walking over more could exceed the stack."""
+VALUE_BYTES = 16
+"""What each value in JSON counts at least, where values are limited together."""
 _NULL = b"null"
 _KEYS_WANTED = "the keys of a dict must be strings, numbers, or values that JSON writes as strings"
 
 INVALID_ARGUMENT = declare("task.invalid_argument", "argument {name!r} of task {task!r}: {reason}")
 
 Converter = Callable[[Any], Any]
+
+
+def value_count(data: bytes) -> int:
+    """About how many values there are in JSON, without decoding it."""
+    return sum(map(data.count, (b",", b"[", b"{")))
+
+
+def weight(data: bytes) -> int:
+    """The size of JSON for limits of memory, of which small values take many times their JSON."""
+    return max(len(data), VALUE_BYTES * value_count(data))
 
 
 class Codec(Protocol):
