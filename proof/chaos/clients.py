@@ -22,7 +22,7 @@ from perdure import (
     Status,
     StoreUnreachable,
 )
-from perdure.client.queue import QueuedJob
+from perdure.client.queue import ATTEMPTS_DEFAULT, QueuedJob
 from perdure.model.client_event import EVENTS, EventSource
 from perdure.model.job import Claim, ClaimedJob
 from perdure.model.value import Value
@@ -114,6 +114,7 @@ class Clients:
         while True:
             try:
                 await self._client.open()
+                await self._queue.open()
                 return
             except StoreUnreachable:  # the store is down
                 await asyncio.sleep(LOOK_SECONDS)
@@ -174,7 +175,7 @@ class Clients:
         match random.choice(("release", "ack", "nack", "ack parked")):
             case "ack":
                 await self._ack(job, job.claimed, job.payload)
-            case "nack" if job.task == flaky.name:  # with retries enough
+            case "nack" if job.task == flaky.name and job.attempt < ATTEMPTS_DEFAULT:
                 ask = asks().begin("nack")
                 await answered(ask, lambda: self._queue.nack(job, "on purpose", delay=0.1))
             case "ack parked":
