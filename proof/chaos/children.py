@@ -17,13 +17,14 @@ from random import Random
 from typing import Any
 
 from perdure import Worker
+from perdure.model.job import DEFAULT_QUEUE
 from perdure.store.contract import Store
 from perdure.store.opening import store_at
 from perdure.worker.events import AttemptRequeued, WorkerStarted
 from proof.chaos.clients import Clients
 from proof.chaos.clock import TurnedClock, shift_wall_clock
 from proof.chaos.journal import evidence
-from proof.chaos.load import FLOWS, LEASE_SECONDS, TASKS
+from proof.chaos.load import ASIDE, FLOWS, LEASE_SECONDS, TASKS
 from proof.chaos.processes import READY
 
 MAX_CRASHES = 1_000
@@ -48,6 +49,8 @@ def run_worker(store: Store, settings: dict[str, Any]) -> None:
         store,
         tasks=TASKS,
         flows=FLOWS,
+        queues=[DEFAULT_QUEUE, ASIDE] if settings["serves_all"] else [DEFAULT_QUEUE],
+        tags=None if settings["serves_all"] else [],
         id=settings["worker"],
         concurrency=settings["concurrency"],
         lease=LEASE_SECONDS,

@@ -22,14 +22,26 @@ from perdure import (
     Status,
     StoreUnreachable,
 )
-from perdure.client.queue import QueuedJob
+from perdure.client.queue import ATTEMPTS_DEFAULT, QueuedJob
+from perdure.flows.built import BuiltFlow
 from perdure.model.client_event import EVENTS, EventSource
 from perdure.model.job import Claim, ClaimedJob
 from perdure.model.value import Value
 from perdure.operations.records import ApprovalRecord, WaitRecord
 from perdure.store.contract import Store
 from proof.chaos.journal import Answer, Ask, asks, evidence
-from proof.chaos.load import SUBMITTED, TASKS, brought_for, flaky, one_more
+from proof.chaos.load import (
+    ASIDE,
+    DEAD_AFTER,
+    FAILURES,
+    RUNNING_MAX,
+    SUBMITTED,
+    TASKS,
+    UNSENT,
+    brought_for,
+    flaky,
+    one_more,
+)
 from proof.evidence.log import EventSeen, new_nonce, read_lines
 
 _APART = "."
@@ -58,8 +70,8 @@ TIMEOUT_SECONDS = 30.0
 HASTE_SECONDS = 0.01
 HASTY_SHARE = 0.05
 """The share of clients that give up almost immediately, so that unclear results are common."""
-RUNNING_MAX = 100
-WAITING_MAX = 200
+RUNS_MAX = 100
+JOBS_MAX = 200
 """Maximum unfinished work before clients wait."""
 LOOK_SECONDS = 0.3
 LISTEN_SECONDS = 3.0
@@ -114,6 +126,7 @@ class Clients:
         while True:
             try:
                 await self._client.open()
+                await self._queue.open()
                 return
             except StoreUnreachable:  # the store is down
                 await asyncio.sleep(LOOK_SECONDS)
@@ -134,7 +147,7 @@ class Clients:
         flow, number = random.choice(SUBMITTED), random.randrange(NUMBER_MAX)
         id = run_name(flow.name, number, self._unique())
         ask = asks().begin("submit", run=id)
-        settings = _settings()
+        settings = _settings(flow)
         reply = await answered(ask, lambda: self._client.submit(flow, number, id=id, **settings))
         if reply.error is not None:
             evidence().refused(reply.error, run=id)
@@ -167,14 +180,15 @@ class Clients:
                 if parked.node is None:
                     await self._resume(parked.id)
             return
-        names = [task.name for task in TASKS if not task.limits]  # such workers apply none
+        # Such workers apply no limits, and may settle any job as completed.
+        names = [each.name for each in TASKS if not each.limits and each.name not in DEAD_AFTER]
         job = await self._queue.dequeue(f"{self._name}.queue", tasks=names, lease="2s")
         if job is None:
             return
         match random.choice(("release", "ack", "nack", "ack parked")):
             case "ack":
                 await self._ack(job, job.claimed, job.payload)
-            case "nack" if job.task == flaky.name:  # with retries enough
+            case "nack" if job.task == flaky.name and job.attempt < ATTEMPTS_DEFAULT:
                 ask = asks().begin("nack")
                 await answered(ask, lambda: self._queue.nack(job, "on purpose", delay=0.1))
             case "ack parked":
@@ -197,9 +211,10 @@ class Clients:
         await answered(ask, lambda: self._client.jobs.resume(id, data=1))
 
     async def _measure(self) -> None:
-        running = await self._client.runs.count(status=RunStatus.RUNNING)
-        waiting = await self._client.jobs.count(status=Status.WAITING)
-        self._has_room = running < RUNNING_MAX and waiting < WAITING_MAX
+        runs = await self._client.runs.count(status=RunStatus.RUNNING)
+        runs += await self._client.runs.count(status=RunStatus.QUEUED)
+        jobs = await self._client.jobs.count(status=Status.WAITING)
+        self._has_room = runs < RUNS_MAX and jobs < JOBS_MAX
 
     async def _decide(self) -> None:
         for approval in await self._client.approvals.list(limit=PAGE):
@@ -237,7 +252,8 @@ class Clients:
 
     async def _signal(self) -> None:
         for wait in await self._client.waits.list(type="signal", limit=PAGE):
-            await self._signal_to(wait)
+            if wait.name != UNSENT:
+                await self._signal_to(wait)
 
     async def _signal_to(self, wait: WaitRecord) -> None:
         place = Place(act="signal", run=wait.run, key=wait.name, by=self._name)
@@ -251,7 +267,8 @@ class Clients:
         status = random.choice(FINAL)
         for run in _some(await self._client.runs.list(status=status, limit=PAGE)):
             evidence().saw_end(run.status, run=run.id)
-        for job in _some(await self._client.jobs.list(status=Status.COMPLETED, limit=PAGE)):
+        ended = random.choice((Status.COMPLETED, Status.DEAD))
+        for job in _some(await self._client.jobs.list(status=ended, limit=PAGE)):
             if job.node is None:  # otherwise checked with its run
                 evidence().saw_end(job.status, job=job.id)
 
@@ -308,12 +325,17 @@ class Clients:
         return f"{self._name}.{self._made}"
 
 
-def _settings() -> dict[str, Any]:
-    """Settings of a run that change when and where it starts, and bounds that it keeps."""
+def _settings(flow: BuiltFlow) -> dict[str, Any]:
+    """Settings of a run that change when and where it runs, and bounds that it keeps."""
     options: dict[str, Any] = {"priority": random.choice([None, 1, 3, 5])}
     options["delay"] = random.choice([None, None, "700ms"])
-    options["timeout"] = random.choice([None, "1h"])
-    options["max_attempts"] = random.choice([None, 10_000])
+    options["queue"] = random.choice([None, None, ASIDE])
+    options["tags"] = random.choice([None, None, [ASIDE]])
+    options["sticky"] = random.choice([None, "1s"])
+    options["max_running"] = random.choice(RUNNING_MAX)
+    if flow.name not in FAILURES:  # which have bounds that they reach
+        options["timeout"] = random.choice([None, "1h"])
+        options["max_attempts"] = random.choice([None, 10_000])
     return options
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from datetime import timedelta
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from proof.chaos.clock import TurnedClock
 from proof.chaos.faults import Environment, Nemesis, ProcessFaults
 from proof.chaos.load import ticked, work
 from proof.chaos.processes import ChaosProcess, ProcessPool
-from proof.chaos.verdict import ChaosRecord, ChaosReport, judge, missed_ends
+from proof.chaos.verdict import ChaosRecord, ChaosReport, crowded, judge, missed_ends
 
 SETTLE_LOOK_SECONDS = 0.5
 FOLLOW_SECONDS_MAX = 60.0
@@ -90,6 +90,23 @@ START_SECONDS_MAX = 60.0
 LOOK_SECONDS = 3.0
 SCHEDULES = ("ticking flow", "ticking task")
 TICK_SECONDS = 1
+SERVING_ALL = 2
+"""How many workers serve every queue and tag; the others serve jobs that name neither."""
+
+
+async def _crowded_until(settled: asyncio.Event, store: Store) -> list[str]:
+    """Flows that had too many runs in progress when looked at; the clock does not matter."""
+    assert store.audit is not None
+    found: dict[str, None] = {}
+    await store.open()
+    try:
+        while not settled.is_set():
+            await asyncio.sleep(SETTLE_LOOK_SECONDS)
+            with suppress(PerdureError):  # the store is down
+                found |= dict.fromkeys(crowded(await store.audit.places(None)))
+    finally:
+        await store.close()
+    return list(found)
 
 
 class ChaosSettings(Value):
@@ -142,6 +159,7 @@ class Harness:
             evidence_log=self._evidence,
             asked=self._asked,
             complaints=(*nemesis.complaints, *complaints),
+            has_steady_clock=self._environment.clock is None,
         )
         verdict = await judge(self._store(), record)
         return ChaosReport(
@@ -169,6 +187,8 @@ class Harness:
             pool.start()
             await self._until_work_is_done(client)
             watching = asyncio.create_task(self._watch(client))
+            is_settled = asyncio.Event()
+            counting = asyncio.create_task(_crowded_until(is_settled, self._store()))
             began = monotonic()
             try:
                 await nemesis.inject(self._settings.seconds)
@@ -183,6 +203,8 @@ class Harness:
             complaints = await settle(client, self._settings.settle_seconds_max, self._show)
             complaints += await self._until_followed(client)
             settled = monotonic()
+            is_settled.set()
+            complaints += await counting
         ends = await asyncio.gather(*(each.finish() for each in pool.all))
         complaints += [end for end in ends if end is not None]
         complaints += [end for each in pool.all for end in each.unwanted_ends]
@@ -203,7 +225,8 @@ class Harness:
         def process(role: str, number: int) -> ChaosProcess:
             name = f"{role}-{number}"
             id = name if role == "worker" and number % 2 == 0 else None
-            settings = {**lines, "role": role, "name": name, "worker": id}
+            serves_all = number < SERVING_ALL
+            settings = {**lines, "role": role, "name": name, "worker": id, "serves_all": serves_all}
             return ChaosProcess(name, CHILD, settings, variables, self._folder)
 
         return ProcessPool(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -47,6 +47,13 @@ LIMITS = (
 )
 
 OFTEN = Retry(1_000, first="20ms", max="200ms")
+
+ASIDE = "aside"
+"""A queue, and a tag, that only some workers serve."""
+RUNNING_MAX = (None, None, None, 2, Concurrency(1, key="few"), Concurrency(1, key="{{ input }}"))
+"""What clients choose from as ``max_running`` of a run."""
+UNSENT = "never"
+"""A signal that no client sends."""
 
 
 @task
@@ -96,6 +103,18 @@ async def later(value: Any, ctx: AsyncContext = CONTEXT) -> Count:
         if random.random() < FAULTY_SHARE:
             raise RetryLater(after=0.1)
         return one_more(value, execution.nonce)
+
+
+@task(retries=Retry(2, first="20ms"))
+async def not_ready(value: Any, ctx: AsyncContext = CONTEXT) -> None:
+    with evidence().execution(ctx):
+        raise RetryLater(after=0.1)
+
+
+@task(retries=OFTEN)
+async def unreachable(value: Any, ctx: AsyncContext = CONTEXT) -> None:
+    with evidence().execution(ctx):
+        raise ConnectionError("as it always does")
 
 
 @task
@@ -221,7 +240,7 @@ asked = (
     .build()
 )
 voted = (
-    Flow("voted")
+    Flow("voted", max_running=3)
     .then(work, name="begin")
     .approve(
         "Take {{ value.n }}?",
@@ -235,9 +254,24 @@ voted = (
 )
 outside = Flow("outside").then(work, name="begin").then(ask_outside).then(result).build()
 doomed = Flow("doomed").then(work, name="begin", undo=take_back).then(fail).build()
+overdue = (
+    Flow("overdue", timeout="2s")
+    .then(work, name="begin", undo=take_back)
+    .wait_for_signal(UNSENT)
+    .build()
+)
+exhausted = (
+    Flow("exhausted", max_attempts=5)
+    .then(work, name="begin", undo=take_back)
+    .then(unreachable)
+    .build()
+)
 ticked = Flow("ticked").then(work, name="tick").then(result).build()
 
-SUBMITTED: tuple[BuiltFlow, ...] = (order, order, family, patient, asked, voted, outside, doomed)
+SUBMITTED: tuple[BuiltFlow, ...] = (
+    *(order, order, family, patient, asked, voted, outside),
+    *(doomed, overdue, exhausted),
+)
 """The flows that clients choose from; a repeated one is chosen more often."""
 FLOWS: tuple[BuiltFlow, ...] = (*dict.fromkeys(SUBMITTED), errand, ticked)
 TASKS: tuple[Task[..., Any], ...] = (
@@ -249,6 +283,7 @@ TASKS: tuple[Task[..., Any], ...] = (
     in_steps,
     crowded,
     streamed,
+    not_ready,
 )
 
 _RESULTS: dict[str, Callable[[int], frozenset[Any]]] = {
@@ -258,14 +293,23 @@ _RESULTS: dict[str, Callable[[int], frozenset[Any]]] = {
     "asked": lambda _: frozenset({"approve", "reject"}),
     "voted": lambda _: frozenset({"approve"}),
     "outside": lambda number: frozenset({brought_for(number) + 1}),
-    "doomed": lambda _: frozenset(),
     "ticked": lambda number: frozenset({number + 1}),
 }
 
 
+FAILURES: Mapping[str, str] = {
+    "doomed": "task.permanent",
+    "overdue": "run.timed_out",
+    "exhausted": "run.attempts_exhausted",
+}
+"""The flows whose runs must fail, and the code of the failure."""
+DEAD_AFTER: Mapping[str, int] = {not_ready.name: 3}
+"""The tasks whose plain jobs must end as dead letters, and after how many attempts."""
+
+
 def results_of(flow: str, number: int) -> frozenset[Any]:
     """The possible results of a run of this flow with this input; empty if it must fail."""
-    return _RESULTS[flow](number)
+    return frozenset() if flow in FAILURES else _RESULTS[flow](number)
 
 
 def brought_for(number: int) -> int:

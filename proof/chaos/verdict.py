@@ -6,23 +6,35 @@ Also renders the report.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 
-from perdure import AsyncClient, Job, RunRecord, RunStatus, RunUnsuccessful, Status
+from perdure import (
+    AsyncClient,
+    Job,
+    RetryLater,
+    RunRecord,
+    RunStatus,
+    RunUnsuccessful,
+    Status,
+)
 from perdure.model.value import Value
 from perdure.operations.page import PAGE_MAX
 from perdure.store.contract import Store
+from perdure.store.contract.audit import AuditedPlace
 from perdure.verify import Counts, finding_text
+from perdure.verify.rules.schedules_limits import PlaceView, places_kept
 from proof.chaos.clients import ENDS, named
 from proof.chaos.faults import FaultRecord
 from proof.chaos.journal import Answer, Ask, by_answer, read_asks
-from proof.chaos.load import LIMITS, number_of, results_of
+from proof.chaos.load import DEAD_AFTER, FAILURES, LIMITS, number_of, results_of
 from proof.evidence import EvidenceSettings, EvidenceVerifier
 from proof.evidence.log import BodyEnded, BodyStarted, EventSeen, read_lines
 
 FINDINGS_SHOWN = 50
+PLANNED = ("ConnectionError", "RetryLater", "AttemptPaused")
+"""How executions end on purpose, to be repeated."""
 
 
 class Load(Value):
@@ -128,6 +140,8 @@ class ChaosRecord(Value):
     asked: Path
     complaints: tuple[str, ...]
     """Violations during the run."""
+    has_steady_clock: bool = False
+    """Whether the times in the store say what came first."""
 
 
 class Verdict(Value):
@@ -150,6 +164,8 @@ async def judge(store: Store, record: ChaosRecord) -> Verdict:
         jobs = [job async for job in _all_jobs(client)]
         ends = [finding async for finding in _run_findings(client, runs, asked)]
         ends += [finding async for finding in _job_findings(client, jobs)]
+    if record.has_steady_clock:
+        ends += _place_findings(runs)
     return Verdict(
         findings=(*record.complaints, *checked, *ends, *_presence(runs, jobs, asked)),
         load=_load(record.evidence_log, verifier.counts),
@@ -177,6 +193,50 @@ async def missed_ends(client: AsyncClient, evidence_log: Path) -> list[str]:
     ]
 
 
+def crowded(places: Iterable[AuditedPlace]) -> list[str]:
+    """Flows with more runs in progress at once than they have places."""
+    held: dict[tuple[str, str], list[AuditedPlace]] = {}
+    for each in places:
+        held.setdefault((each.namespace, each.key), []).append(each)
+    views = (PlaceView(*place, runs) for place, runs in held.items())
+    return [finding_text(finding) for view in views for finding in places_kept(view)]
+
+
+def _place_findings(runs: Sequence[RunRecord]) -> Iterator[str]:
+    """Whether a flow had too many runs in progress when one of them started."""
+    by_key: dict[str, list[RunRecord]] = {}
+    for run in runs:
+        key = run.settings.place_key(run.flow)
+        if key is not None and run.started_at is not None:
+            by_key.setdefault(key, []).append(run)
+    for key, started in by_key.items():
+        for last in started:
+            found = crowded(_place(each, key) for each in started if _was_there(each, last))
+            if found:
+                yield found[0]
+                break  # the rest would repeat it
+
+
+def _was_there(run: RunRecord, last: RunRecord) -> bool:
+    """Whether a run was in progress when the last one had started."""
+    assert run.started_at is not None
+    assert last.started_at is not None
+    is_ended = run.finished_at is not None and run.finished_at <= last.started_at
+    return run.started_at <= last.started_at and not is_ended
+
+
+def _place(run: RunRecord, key: str) -> AuditedPlace:
+    return AuditedPlace(
+        namespace=run.namespace,
+        key=key,
+        run=run.id,
+        limit=run.settings.max_running or 0,
+        started_at=run.started_at,
+        rank=None,
+        is_due=False,
+    )
+
+
 async def _run_findings(
     client: AsyncClient, runs: Sequence[RunRecord], asked: Sequence[Ask]
 ) -> AsyncIterator[str]:
@@ -187,17 +247,16 @@ async def _run_findings(
         if run.id in cancelled and run.status is RunStatus.CANCELLED:
             continue
         name = named(run.id)
-        if name is not None:
-            wanted = results_of(name.flow, name.number)
-        elif "@" in run.id:
-            wanted = results_of(run.flow, 1)
-        else:
+        if name is None and "@" not in run.id:
             continue  # a child: checked with its parent
+        flow, number = (run.flow, 1) if name is None else (name.flow, name.number)
+        wanted, failure = results_of(flow, number), FAILURES.get(flow)
         try:
             result = await client.runs.handle(run.id).result(0)
         except RunUnsuccessful as error:
-            if wanted or run.status is not RunStatus.FAILED:
-                yield f"run {run.id!r} is {run.status}: {error}"
+            code = None if error.failure is None else error.failure.code
+            if run.status is not RunStatus.FAILED or code != failure:
+                yield f"run {run.id!r} is {run.status} with {code} instead of {failure}: {error}"
         except TimeoutError:
             yield f"run {run.id!r} has not ended: it is {run.status}"
         else:
@@ -207,6 +266,15 @@ async def _run_findings(
 
 async def _job_findings(client: AsyncClient, jobs: Sequence[Job]) -> AsyncIterator[str]:
     for job in jobs:
+        if (attempts := DEAD_AFTER.get(job.task)) is not None:
+            codes = [each.failure.code for each in await client.jobs.attempts(job.id)]
+            failed = codes.count(RetryLater.CODE.name)  # crashes of workers do not count
+            if job.status is not Status.DEAD or failed != attempts:
+                yield (
+                    f"job {job.id} (task {job.task}) is {job.status} after {failed} attempts, "
+                    f"not dead after {attempts}"
+                )
+            continue
         if job.status is not Status.COMPLETED:
             yield f"job {job.id} (task {job.task}) is {job.status}, not completed"
             continue
@@ -245,24 +313,25 @@ def _answers(asked: Sequence[Ask], act: str) -> dict[str, Answer]:
 
 
 def _load(evidence_log: Path, counts: Counts) -> Load:
-    pieces: set[tuple[str, str]] = set()
-    started = 0
+    parts: dict[str, tuple[str, str]] = {}
+    unplanned: Counter[tuple[str, str]] = Counter()
     ends: Counter[str] = Counter()
     for _, line in read_lines(evidence_log):
         if isinstance(line, BodyStarted):
-            started += 1
-            pieces.add((line.run, line.key) if line.run else ("", line.job))
-        elif isinstance(line, BodyEnded):
+            parts[line.nonce] = (line.run, line.key) if line.run else ("", line.job)
+            unplanned[parts[line.nonce]] += 1
+        elif isinstance(line, BodyEnded) and line.error in PLANNED:
             ends[line.error] += 1
-    retried, paused = ends["ConnectionError"], ends["AttemptPaused"]
+            unplanned[parts.get(line.nonce, ("", ""))] -= 1
+    paused = ends["AttemptPaused"]
     return Load(
         runs=counts.runs,
         jobs=counts.jobs,
         events=counts.events,
-        executions=started,
-        retried=retried,
+        executions=len(parts),
+        retried=ends.total() - paused,
         paused=paused,
-        repeated=max(0, started - len(pieces) - retried - paused),
+        repeated=sum(max(0, count - 1) for count in unplanned.values()),
     )
 
 

@@ -3,18 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from perdure import AsyncClient, Flow, Worker, task
+from perdure import (
+    AsyncClient,
+    Flow,
+    JobUnsuccessful,
+    Permanent,
+    RetryLater,
+    RunUnsuccessful,
+    Worker,
+    task,
+)
+from perdure.clock import system_clock
 from perdure.model.client_event import ClientEvent
+from perdure.model.ids import RunId
+from perdure.store.contract.audit import AuditedPlace
 from perdure.store.opening import store_at
 from proof.chaos.clients import ENDS, Named, last_cursor, named, run_name
 from proof.chaos.journal import Answer, Ask, AskNotes, NotePipe
-from proof.chaos.verdict import ChaosRecord, Verdict, judge, missed_ends
+from proof.chaos.verdict import ChaosRecord, Verdict, crowded, judge, missed_ends
 from proof.evidence import EvidenceLog
 
 
@@ -24,7 +38,21 @@ async def result(number: int) -> int:
     return number
 
 
+@task
+async def fail(value: Any) -> None:
+    raise Permanent("as it always does")
+
+
+@task(name="not_ready", retries=1)
+async def not_ready(value: int) -> None:
+    """Unlike chaos's own, it is dead after two attempts."""
+    raise RetryLater(after="10ms")
+
+
 order = Flow("order").then(result).build()
+late = Flow("overdue", timeout="10ms").wait_for_signal("never").build()
+failed = Flow("overdue").then(fail).build()
+completed = Flow("overdue").then(result).build()
 
 
 class Case:
@@ -46,18 +74,24 @@ class Case:
         self._notes.write(ask)
 
     async def worked(self) -> None:
-        worker = Worker(self._url, flows=[order], tasks=[result])
+        flows = [order, late, failed, completed]
+        worker = Worker(self._url, flows=flows, tasks=[result, not_ready])
         handle = worker.start()
         for run in await self.client.runs.list():
-            await self.client.runs.handle(run.id).result(20)
+            with suppress(RunUnsuccessful):
+                await self.client.runs.handle(run.id).result(20)
         for job in await self.client.jobs.list():
-            await self.client.jobs.handle(job.id).result(20)
+            with suppress(JobUnsuccessful):
+                await self.client.jobs.handle(job.id).result(20)
         handle.shutdown()
         handle.join()
 
-    async def verdict(self, *complaints: str) -> Verdict:
+    async def verdict(self, *complaints: str, has_steady_clock: bool = False) -> Verdict:
         evidence = ChaosRecord(
-            evidence_log=self._recorded, asked=self._asked, complaints=tuple(complaints)
+            evidence_log=self._recorded,
+            asked=self._asked,
+            complaints=tuple(complaints),
+            has_steady_clock=has_steady_clock,
         )
         return await judge(store_at(self._url), evidence)
 
@@ -144,6 +178,70 @@ class TestHowItEnded:
             ]
         )
 
+    async def test_a_run_that_should_have_failed_in_another_way_is_found(self, case: Case) -> None:
+        for flow, name in ((late, "a"), (failed, "b"), (completed, "c")):
+            await case.client.submit(flow, 5, id=f"overdue.1.{name}")
+            case.say("submit", Answer.ACCEPTED, run=f"overdue.1.{name}")
+        await case.worked()
+
+        code, gave = sorted(await findings(case))
+        assert code.startswith(
+            "run 'overdue.1.b' is failed with task.permanent instead of run.timed_out: "
+        )
+        assert gave == "run 'overdue.1.c' gave 5 instead of one of []"
+
+    async def test_a_job_that_is_dead_too_early_is_found(self, case: Case) -> None:
+        job = await case.client.enqueue(not_ready.options(group="1.a"), 1)
+        right = await case.client.enqueue(not_ready.options(group="1.b", max_attempts=3), 1)
+        for name in ("a", "b"):
+            case.say("enqueue", Answer.ACCEPTED, group=f"1.{name}")
+        await case.worked()
+
+        assert (await case.client.jobs.get(right.id)).status == "dead"
+        assert await findings(case) == [
+            f"job {job.id} (task not_ready) is dead after 2 attempts, not dead after 3"
+        ]
+
+
+class TestPlaces:
+    async def test_runs_that_overlap_beyond_their_places_are_found(
+        self, case: Case, sqlite_url: str
+    ) -> None:
+        for name in ("a", "b", "c"):
+            id = run_name("order", 1, name)
+            await case.client.submit(order, 36, id=id, max_running=1 if name != "c" else 3)
+            case.say("submit", Answer.ACCEPTED, run=id)
+        await case.worked()
+        assert not (await case.verdict(has_steady_clock=True)).findings
+
+        [(start,)] = changed(sqlite_url, "SELECT min(started_at) FROM perdure_runs")
+        changed(sqlite_url, f"UPDATE perdure_runs SET started_at = {start} WHERE id <> 'order.1.b'")
+        assert not (await case.verdict(has_steady_clock=True)).findings
+        changed(sqlite_url, f"UPDATE perdure_runs SET started_at = {start}")
+
+        [finding] = (await case.verdict(has_steady_clock=True)).findings
+        assert "verify.places_kept" in finding
+        assert finding.endswith(" started while 1 others had the places of 'order@', which has 1")
+        assert not await findings(case)  # by a clock that was turned
+
+    def test_runs_in_progress_beyond_their_places_are_found(self) -> None:
+        held = [
+            AuditedPlace(
+                namespace="default",
+                key=key,
+                run=RunId(run),
+                limit=limit,
+                started_at=system_clock(),
+                rank=None,
+                is_due=False,
+            )
+            for run, key, limit in (("a", "x@", 1), ("b", "x@", 2), ("c", "y@", 1), ("d", "y@", 1))
+        ]
+
+        [finding] = crowded(held)
+
+        assert finding.endswith("'d' started while 1 others had the places of 'y@', which has 1")
+
 
 class TestFollowers:
     """Each gets all ends after the first one that it got."""
@@ -214,6 +312,12 @@ def test_a_pipe_of_notes_keeps_all_that_was_written(tmp_path: Path) -> None:
     pipe.close()
 
     assert (tmp_path / "log").read_text().count("accepted") == 500
+
+
+def changed(url: str, statement: str) -> list[Any]:
+    """The rows of a statement on the file behind the store's back."""
+    with sqlite3.connect(url.removeprefix("sqlite:///")) as connection:
+        return connection.execute(statement).fetchall()
 
 
 async def findings(case: Case) -> list[str]:
