@@ -8,6 +8,7 @@ from asyncio import CancelledError
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 
 from msgspec.structs import replace
@@ -84,7 +85,8 @@ class Asked:
 
 SCHEDULES = ("tick", "tock")
 LIVE = [name for name, source in EVENTS.items() if source is EventSource.LIVE]
-QUEUE = "default"
+QUEUES = ("default", "side")
+TAGS = ("big", "fast")
 TIMEOUTS = (None, None, None, None, 3.0, 0.2)
 """Seconds after which a client gives up waiting."""
 
@@ -190,16 +192,34 @@ class SimulatedClient:
         if draw.random() < 0.2:
             options["priority"] = draw.randint(1, 5)
         if draw.random() < 0.15:
-            options["delay"] = f"{draw.randint(1, 5)}s"
+            seconds = draw.randint(1, 5)
+            if draw.random() < 0.5:
+                options["delay"] = f"{seconds}s"
+            else:
+                options["run_at"] = self._world.now() + timedelta(seconds=seconds)
+        if draw.random() < 0.2:
+            seconds = draw.choice((1, 5, 20))
+            if draw.random() < 0.7:
+                options["timeout"] = f"{seconds}s"
+                options["timeout_counts_waiting"] = draw.random() < 0.5
+            else:
+                options["deadline"] = self._world.now() + timedelta(seconds=seconds)
         if draw.random() < 0.15:
-            options["timeout"] = f"{draw.choice((1, 5, 20))}s"
-            options["timeout_counts_waiting"] = draw.random() < 0.5
-        if draw.random() < 0.1:
             options["max_attempts"] = draw.randint(1, 4)
         if draw.random() < 0.1:
             options["max_running"] = draw.randint(1, 4)
         if draw.random() < 0.2:
             options["sticky"] = f"{draw.choice((1, 5, 60))}s"
+        return options | self._place()
+
+    def _place(self) -> dict[str, Any]:
+        """The queue and tags of a run or job, which not all workers serve; mostly none."""
+        draw = self._draw
+        options: dict[str, Any] = {}
+        if draw.random() < 0.15:
+            options["queue"] = draw.choice(QUEUES)
+        if draw.random() < 0.15:
+            options["tags"] = [draw.choice(TAGS)]
         return options
 
     async def _set_priority(self) -> None:
@@ -211,7 +231,9 @@ class SimulatedClient:
         draw = self._draw
         task = draw.choice(list(self._world.tasks.plain_ones))
         value = draw.randrange(1_000)
-        options: dict[str, Any] = {}
+        options = self._place()
+        if draw.random() < 0.15:
+            options["max_attempts"] = draw.randint(1, 3)
         if draw.random() < 0.2:
             options["delay"] = f"{draw.randint(1, 5)}s"
         if draw.random() < 0.2:
@@ -342,16 +364,19 @@ class SimulatedClient:
 
     async def _act_on_queue(self) -> None:
         act = self._draw.choice((self._client.queues.pause, self._client.queues.resume))
-        await act(QUEUE)
+        await act(self._draw.choice(QUEUES))
         self._world.trace(act.__name__)
 
     async def _dequeue(self) -> None:
         """Poll as a custom worker, and settle what it gets. Such workers do not apply limits."""
         draw, nodes = self._draw, [task.name for task in self._world.tasks.work]
         names = [*nodes, *draw.choice(((), ("plain", "urgent", "timed")))]
+        queues, worker = draw.choice((QUEUES, QUEUES[:1], QUEUES[1:])), f"{self.actor.name}-queue"
         for _ in range(draw.randint(1, 8)):
-            job = await self._queue.dequeue(f"{self.actor.name}-queue", tasks=names, lease="1s")
+            job = await self._queue.dequeue(worker, queues=queues, tasks=names, lease="1s")
             if job is not None:
+                if job.queue not in queues:
+                    self._world.find(f"job {job.id} of {job.queue} was dequeued from {queues}")
                 await self._settle(job)
                 return
             await asyncio.sleep(0.1)

@@ -49,13 +49,17 @@ class Reading:
         """The output of a task, which must follow from its input."""
         node = self.completed(id)
         if not node.has_failed:
-            compare(id, worked(number, value), node.output["n"])
+            compare_number(id, worked(number, value), node.output)
         return node.output
 
 
 def compare(id: str, expected: Any, found: Any) -> None:
     if expected != found:
         raise Wrong(f"node {id!r} gave {found!r}, not {expected!r}")
+
+
+def compare_number(id: str, expected: int, output: Any) -> None:
+    compare(id, expected, output["n"] if isinstance(output, dict) else output)
 
 
 class Part:
@@ -170,7 +174,7 @@ class Mapped(Part):
         compare(f"{self.id} (items)", len(items), len(outputs))
         for number, (item, output) in enumerate(zip(items, outputs, strict=True)):
             if output is not None or self.on_error == "fail":
-                compare(f"{self.id}[{number}]", worked(1, item), output["n"])
+                compare_number(f"{self.id}[{number}]", worked(1, item), output)
         return outputs
 
 
@@ -195,7 +199,7 @@ class Loop(Part):
             value = {"n": worked(2, value)}
             iterations += 1
         compare(f"{self.id} (iterations)", iterations, node.iteration)
-        compare(self.id, value["n"], node.output["n"])
+        compare_number(self.id, value["n"], node.output)
         return node.output
 
 

@@ -22,17 +22,27 @@ from perdure.engine.failures import TOO_MANY_CRASHES
 from perdure.errors import IllegalTransition
 from perdure.model.client_event import LISTENING, ClientEvent
 from perdure.model.ids import JobId
-from perdure.model.job import CLAIMED, FINISHED, Claim, Claimed, Status, StatusChange, TakenOver
+from perdure.model.job import (
+    CLAIMED,
+    DEFAULT_QUEUE,
+    FINISHED,
+    Claim,
+    Claimed,
+    Status,
+    StatusChange,
+    TakenOver,
+)
 from perdure.model.outcome import DeadLettered, Parked, Requeued, Retried, Settlement
-from perdure.model.run import CommitAnswer, CommitState, Retries, RunCommit
+from perdure.model.run import CommitAnswer, CommitState, Continues, Retries, RunCommit
 from perdure.model.schedule import ScheduleAnswer, ScheduleCommit, ScheduleCommitState
-from perdure.model.worker import Renewal
+from perdure.model.worker import Renewal, WorkerInfo
 from perdure.store import admission
 from perdure.store.contract import ClaimRequest, PartitionClaim
 from perdure.store.lifecycle import Transition
 from perdure.store.memory.records import Place, StoredJob, StoredRun
 from perdure.store.memory.state import MemoryState
-from proof.simulate.loop import Trace
+from proof.simulate.loop import Trace, moment
+from proof.simulate.run_clocks import Now, RunClocks
 from proof.simulate.tasks import (
     KEYED_SEATS,
     SEATS,
@@ -77,6 +87,8 @@ class WriteGuard:
         self.pruned_ends: set[End] = set()
         self.ends: dict[End, int] = {}
         """All ends so far, numbered."""
+        self.changed_runs: list[tuple[StoredRun | None, StoredRun]] = []
+        """Runs that the last call changed or added, before and after it."""
         self.let_go: dict[JobId, datetime] = {}
         """When parked jobs were requeued."""
 
@@ -88,6 +100,11 @@ class WriteGuard:
     def after(self, name: str, args: tuple[Any, ...], answer: Any) -> None:
         """Check the changes of a call, and that it did its work."""
         changed = self._changed()
+        self.changed_runs = [
+            (before, run)
+            for place, run in self._state.records.runs.items()
+            if (before := self._runs_before.get(place)) is not run
+        ]
         self._note_let_go(changed)
         self._note_ends(changed)
         if isinstance(answer, Exception):
@@ -163,10 +180,7 @@ class WriteGuard:
 
     def _note_ends(self, changed: Sequence[JobId]) -> None:
         jobs = [self._state.jobs[id] for id in changed if id in self._state.jobs]
-        known = self._runs_before
-        runs = self._state.records.runs
-        new = [run for place, run in runs.items() if known.get(place) is not run]
-        for end in ends_in(jobs, new):
+        for end in ends_in(jobs, [run for _, run in self.changed_runs]):
             self.ends.setdefault(end, len(self.ends))
 
     def _is_current(self, claim: Claim) -> bool:
@@ -448,7 +462,7 @@ class CallGuard:
     ) -> None:
         self.calls: Counter[str] = Counter()
         self.deadline_lateness = LATENESS_MAX
-        """How long after its deadline a job may still be claimed."""
+        """How long after its deadline a job may still be claimed, or a run be live."""
         self._state = state
         self._now = now
         self._trace = trace
@@ -475,6 +489,9 @@ class CallGuard:
         self._outcomes: set[tuple[JobId, str]] = set()
         """Live events of outcomes that were written."""
         self._ticks: set[tuple[str, datetime, datetime]] = set()
+        self._clocks = RunClocks()
+        self._infos: dict[int | None, WorkerInfo] = {}
+        """What each incarnation of a worker serves."""
 
     def sees(self, name: str) -> None:
         if name not in QUIET:
@@ -486,7 +503,10 @@ class CallGuard:
         self._trace(_told(name, args, answer))
         if name not in QUIET:
             self._writes.after(name, args, answer)
+            self._check_clocks()
         match name, answer:
+            case "maintenance.register_worker", True:
+                self._infos[args[0].incarnation] = args[0]
             case "jobs.claim", Claimed():
                 self._saw_claim(args[0], answer)
             case "jobs.move_start", bool():
@@ -560,11 +580,35 @@ class CallGuard:
                     self._find(f"job {id} was claimed {now - job.deadline_at} after its deadline")
             if job.partition.task == "tapped":
                 self._taps.append((now, id))
+            self._check_place(self._state.jobs[id])
         self._check_limits(now)
         for finding in claim_violations(self._state, request, claimed, now, self._latest):
             self._find(finding)
         wrong = tuple(not_alone(self._state, request, claimed, self._untold))
         self._untold.update(dict.fromkeys([job.claim for job in claimed.jobs], wrong))
+
+    def _check_clocks(self) -> None:
+        """Runs start, time out and end in time."""
+        now = Now(moment(self._true_now()), self._now(), self._latest)
+        for before, run in self._writes.changed_runs:
+            log = self._state.records.events[run.place]
+            for finding in self._clocks.changed(before, run, log, now, self.deadline_lateness):
+                self._find(finding)
+
+    def _check_place(self, job: StoredJob) -> None:
+        """The worker of a claimed job serves its queue and tags, which are those of its run."""
+        queue, tags = job.partition.queue, job.partition.tags
+        info = self._infos.get(job.incarnation)
+        if info is not None and (
+            queue not in info.queues or (info.tags is not None and not set(tags) <= set(info.tags))
+        ):
+            self._find(
+                f"job {job.id} of {queue} {tags} is claimed by {job.worker}, which serves others"
+            )
+        if job.node is not None:
+            settings = self._state.records.runs[job.namespace, job.node.run].settings
+            if (queue, tags) != (settings.queue or DEFAULT_QUEUE, settings.tags):
+                self._find(f"job {job.id} is in {queue} {tags}, and its run elsewhere")
 
     def _check_holders(self) -> None:
         """The job of a dead worker is taken over soon after its lease, whatever the clock shows."""
@@ -678,6 +722,15 @@ class CallGuard:
             return
         if run.number != len(log):
             self._find(f"run {run.id} has {len(log)} events, and says it has {run.number}")
+        for settlement in commit.settlements:
+            job = self._state.jobs.get(settlement.claim.id)
+            is_continued = isinstance(settlement.job_outcome, Continues)
+            if is_continued and job is not None and job.status in CLAIMED:
+                self._check_place(job)  # unless this commit is a repeated one
+        for child in commit.children:
+            inherited = child.settings.queue, child.settings.tags
+            if inherited != (run.settings.queue, run.settings.tags):
+                self._find(f"run {child.id} is in {inherited}, and its parent elsewhere")
         if commit.created_at not in (None, run.created_at):
             self._find(f"run {run.id} got a commit that was decided about the one before it")
         this = (*place, run.created_at)

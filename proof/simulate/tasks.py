@@ -42,6 +42,7 @@ TAPS, TAPS_SECONDS, TAPS_KEY = 3, 4, "taps"
 KEYED_SEATS = 1
 AGAIN = Retry(2 * FAILURES_MAX, first="200ms", max="2s")
 STRICT = Retry(1, first="100ms", max="100ms")
+SNOOZES_MAX = 2
 
 AnyTask = Task[..., Any]
 
@@ -125,6 +126,7 @@ class Tasks:
         )(self._body(14))
         self.timed = task(name="timed", retries=STRICT, timeout="3s")(self._body(15))
         self.parking = task(name="parking", retries=AGAIN)(self._parking)
+        self.snoozing = task(name="snoozing", max_snoozes=SNOOZES_MAX)(self._snoozing)
 
     @property
     def plain_ones(self) -> dict[AnyTask, int]:
@@ -137,6 +139,7 @@ class Tasks:
             self.keyed: 14,
             self.timed: 15,
             self.parking: 16,
+            self.snoozing: 17,
         }
 
     @property
@@ -196,6 +199,15 @@ class Tasks:
             await self._live_through(ctx)
             await ctx.pause(checkpoint=value)
             return {"n": worked(16, value), "wit": execution.nonce}
+
+    async def _snoozing(self, value: Any, ctx: AsyncContext) -> Any:
+        """A standalone job that asks to be retried later, sometimes more often than it may."""
+        with self._evidence.execution(ctx) as execution:
+            key = ctx.idempotency_key
+            self._executed[key] += 1
+            if self._executed[key] <= random.Random(f"{self._seed} snoozes of {key}").randrange(6):
+                raise RetryLater(after="100ms")
+            return {"n": worked(17, value), "wit": execution.nonce}
 
     async def _live_through(self, ctx: AsyncContext) -> None:
         """Take time, store a step, and fail as often as fated."""

@@ -15,10 +15,11 @@ from perdure.model import event as events
 from perdure.model.event import Effects, StoredEvent, decode_event
 from perdure.model.failure import Failure
 from perdure.model.graph import ApprovalNode, DelayNode, Graph, SignalNode
-from perdure.model.ids import Key, RunId
+from perdure.model.ids import AUXILIARY_PARTS, Key, RunId
 from perdure.model.job import Status
 from perdure.model.limit import LimitRule
 from perdure.model.payload import PlainCodec, from_json
+from perdure.model.retry import decode_policy
 from perdure.model.run import RunStatus
 from perdure.model.settings import RunSettings
 from perdure.model.wait import LAST, ReportStatus
@@ -29,6 +30,7 @@ from proof.evidence import EvidenceSettings, verify_with_evidence
 from proof.simulate.clients import Asked
 from proof.simulate.flows import Reading, Unfinished, Wrong, follow_all
 from proof.simulate.loop import at_once
+from proof.simulate.run_clocks import ROUNDING, TIMED_OUT
 from proof.simulate.tasks import (
     TAPS,
     TAPS_KEY,
@@ -38,7 +40,7 @@ from proof.simulate.tasks import (
 from proof.simulate.workers import held, left_over
 from proof.simulate.world import World
 
-ROUNDING = timedelta(milliseconds=2)
+EXHAUSTED = "run.attempts_exhausted"
 
 
 def early_ends(
@@ -132,6 +134,24 @@ def left_done(run: RunId, graph: Graph, log: Iterable[StoredEvent]) -> Iterator[
                         yield f"it failed, and {key} of event {at} was not undone"
 
 
+def attempts_beyond(run: RunId, log: Iterable[StoredEvent], most: int) -> Iterator[str]:
+    """A run fails when this many attempts of its nodes have failed since its start or retry."""
+    count = 0
+    for stored, event in _own(run, log):
+        match event:
+            case events.RunRetried():
+                count = 0
+            case events.NodeRetried(is_snoozed=False) | events.NodeFailed(cause="" | "attempts"):
+                count += Key.parse(event.key).part not in AUXILIARY_PARTS
+                if count > most:
+                    yield f"event {stored.number} is its failed attempt {count} of {most}"
+            case events.RunFailed(failure=failure) | events.CompensationStarted(failure=failure):
+                if failure is not None and failure.code == EXHAUSTED and count != most:
+                    yield f"it had no attempts left after {count} of {most}"
+            case events.RunCompleted() if count >= most:
+                yield f"it is completed, and {count} attempts failed of {most}"
+
+
 MAY_FAIL_BY = (
     "perdure.errors.Permanent",
     "perdure.errors.WorkerCrashed",
@@ -145,7 +165,7 @@ JOBS_MAY_FAIL_BY = (
 )
 LIMITS = (LimitRule(key=TAPS_KEY, starts_max=TAPS, window=timedelta(seconds=TAPS_SECONDS)),)
 """The guard checks concurrency: tasks outlive their expired leases."""
-STRICT_TASKS = ("urgent", "timed")
+STRICT_TASKS = ("urgent", "timed", "snoozing")
 """Tasks with fewer attempts than failures."""
 
 
@@ -213,6 +233,8 @@ def _run(world: World, runs: RunEngine, stored: StoredRun) -> Iterator[str]:
     yield from early_ends(run.id, run.graph, log, timedelta(seconds=world.seconds_back))
     yield from forgotten_reports(run.id, log)
     yield from left_done(run.id, run.graph, log)
+    if stored.settings.max_attempts is not None:
+        yield from attempts_beyond(run.id, log, stored.settings.max_attempts)
     failure = run.state.failure
     if failure is not None and not _may_fail_by(failure, run.state.settings):
         yield f"it failed, which it should not have: {failure.type}: {failure.message}"
@@ -220,9 +242,9 @@ def _run(world: World, runs: RunEngine, stored: StoredRun) -> Iterator[str]:
 
 def _may_fail_by(failure: Failure, settings: RunSettings) -> bool:
     match failure.code:
-        case "run.timed_out":
-            return settings.timeout_ms is not None
-        case "run.attempts_exhausted":
+        case code if code == TIMED_OUT:
+            return settings.timeout_ms is not None or settings.deadline is not None
+        case code if code == EXHAUSTED:
             return settings.max_attempts is not None
         case _:
             return failure.type in MAY_FAIL_BY
@@ -265,11 +287,28 @@ def _job(asked: Asked, job: StoredJob, world: World) -> Iterator[str]:
             yield f"it gave {found!r} for {value!r}"
     if job.status in (Status.FAILED, Status.DEAD) and job.history:
         failure = job.history[-1].failure
-        may_fail = job.partition.task in STRICT_TASKS or job.id in asked.nacked
+        is_strict = job.partition.task in STRICT_TASKS or job.max_attempts is not None
+        may_fail = is_strict or job.id in asked.nacked
         if failure.type not in JOBS_MAY_FAIL_BY and not may_fail:
             yield f"it failed, which it should not have: {failure.type}: {failure.message}"
+    if job.id not in asked.nacked:
+        yield from _attempts(job, world)
     is_stopped = job.id in asked.aborted and job.id not in asked.revived
     if is_stopped and job.status is not Status.CANCELLED:
         yield f"it was aborted, and is {job.status}"
     if job.attempt < 0:
         yield f"it has {job.attempt} attempts"
+
+
+def _attempts(job: StoredJob, world: World) -> Iterator[str]:
+    """Failures and snoozes use up the attempts of a plain job, and no job has more."""
+    task = next(each for each in world.tasks.plain_ones if each.name == job.partition.task)
+    retry = (decode_policy(job.policy).retry if job.policy else None) or task.retry
+    retries = task.max_snoozes if retry is None else retry.retries
+    most, spent = job.max_attempts or retries + 1, job.failures + job.snoozes
+    has_failed = job.status in (Status.FAILED, Status.DEAD)
+    if spent > (most if has_failed else most - 1):
+        yield f"it is {job.status} after {spent} failures and snoozes, and has {most} attempts"
+    is_crashed = job.history and job.history[-1].failure.type == "perdure.errors.WorkerCrashed"
+    if job.status is Status.DEAD and not is_crashed and spent != most:
+        yield f"it is dead after {spent} of {most} attempts"

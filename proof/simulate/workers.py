@@ -12,7 +12,7 @@ from perdure.model.job import FINISHED, Status
 from perdure.model.run import ENDED, WaitType
 from perdure.worker.events import AttemptRequeued
 from perdure.worker.worker import Worker
-from proof.simulate.clients import QUEUE
+from proof.simulate.clients import QUEUES, TAGS
 from proof.simulate.flows import PEOPLE
 from proof.simulate.guard import LATENESS_MAX_AT_REST
 from proof.simulate.loop import Actor
@@ -26,6 +26,8 @@ PRUNING = 0.25
 """The probability of minimal retention."""
 RESTARTS, TWINS = 0.3, 0.05
 """The probability that a worker starts under the id of one that has ended, or of a live one."""
+EVERYTHING: dict[str, Any] = {"queues": QUEUES, "tags": None}
+"""The queues and tags of a worker that serves all."""
 RELIEF = 20
 """Concurrency of relief workers."""
 
@@ -33,9 +35,12 @@ RELIEF = 20
 class SimulatedWorker:
     """One process with a worker, from its start to its end."""
 
-    def __init__(self, world: World, name: str, settings: dict[str, Any]) -> None:
+    def __init__(
+        self, world: World, name: str, settings: dict[str, Any], serves: dict[str, Any]
+    ) -> None:
         self.actor: Actor = world.process(name)
         self.name = name
+        self.serves = serves
         self._world = world
         self.worker = Worker(
             world.store_of(self.actor),
@@ -43,6 +48,7 @@ class SimulatedWorker:
             flows=[each.flow for each in world.flows.values()],
             id=name,
             **settings,
+            **serves,
         )
         self.worker.on(AttemptRequeued, self._released)
         self.task = world.spawn(self.actor, self._serve())
@@ -79,6 +85,7 @@ class WorkerPool:
     def __init__(self, world: World) -> None:
         draw = self._draw = random.Random(f"{world.seed} nemesis")
         self._naming = random.Random(f"{world.seed} names")
+        self._placing = random.Random(f"{world.seed} places")
         self._world = world
         self._count = 0
         self._size = draw.randint(1, 4)
@@ -110,7 +117,7 @@ class WorkerPool:
             if self._unrest:
                 self._strike()
 
-    def start(self) -> None:
+    def start(self, serves: dict[str, Any] | None = None) -> None:
         """Start another worker, under a new id or one that was used before."""
         self._count += 1
         name, draw = f"worker-{self._count}", self._naming.random()
@@ -120,7 +127,18 @@ class WorkerPool:
             name = self._naming.choice(sorted(alive))
         elif draw < TWINS + RESTARTS and ended:
             name = self._naming.choice(ended)
-        self.workers.append(SimulatedWorker(self._world, name, self.settings))
+        if all(each.serves != EVERYTHING for each in self._alive):
+            serves = EVERYTHING
+        serves = serves or self._drawn_place()
+        self.workers.append(SimulatedWorker(self._world, name, self.settings, serves))
+
+    def _drawn_place(self) -> dict[str, Any]:
+        """Everything, or some queues and tags."""
+        draw = self._placing
+        if draw.random() < 0.5:
+            return EVERYTHING
+        queues = draw.choice((QUEUES, QUEUES[:1], QUEUES[1:]))
+        return {"queues": queues, "tags": draw.choice((None, (), TAGS[:1], TAGS))}
 
     def relieve(self) -> None:
         """End all faults, and start relief workers."""
@@ -131,7 +149,7 @@ class WorkerPool:
                 actor.frozen_until = min(actor.frozen_until, self._world.loop.now)
                 actor.pace = 0.0
         for _ in range(2):
-            self.start()
+            self.start(EVERYTHING)
 
     async def stop(self) -> None:
         """Stop all workers gracefully."""
@@ -203,7 +221,8 @@ class Finisher:
 
     async def _go_round(self) -> None:
         client = self._client
-        await self._try(client.queues.resume(QUEUE))
+        for queue in QUEUES:
+            await self._try(client.queues.resume(queue))
         for schedule in await client.schedules.list():
             await client.schedules.delete(schedule.name)
         for run in await client.runs.list(status="paused", limit=1_000):

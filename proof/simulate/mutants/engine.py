@@ -127,7 +127,9 @@ def _former_claims_are_left() -> list[Change]:
     return [(MemoryMaintenance, "take_over_former", take_none)]
 
 
-@mutant("a worker takes the claims of a newer one with its id for its own lost ones")
+@mutant(
+    "a worker takes the claims of a newer one with its id for its own lost ones", seeds_max=1_000
+)
 def _incarnation_ignored() -> list[Change]:
     requeue = MemoryJobs.requeue_unknown
 
@@ -555,3 +557,46 @@ def _place_not_found() -> list[Change]:
 @mutant("the timer of a completed run stays open")
 def _clock_left() -> list[Change]:
     return [(completion, "RUN_TIMEOUT", "run:another")]
+
+
+def _opened_for(method: str, delay: timedelta) -> Change:
+    """A method of ``Decider`` that opens a timer of the run, for another time."""
+    original = getattr(Decider, method)
+
+    def opening(self: Decider, *args: Any, **given: Any) -> None:
+        before = len(self.decision.waits)
+        original(self, *args, **given)
+        for number, wait in enumerate(self.decision.waits[before:], start=before):
+            self.decision.waits[number] = replace(wait, delay=delay, due_at=None)
+
+    return Decider, method, opening
+
+
+@mutant("a delayed run starts immediately")
+def _start_without_delay() -> list[Change]:
+    return [_opened_for("queue", timedelta(0))]
+
+
+@mutant("a run times out as soon as it starts")
+def _clock_without_delay() -> list[Change]:
+    return [_opened_for("start_clock", timedelta(0))]
+
+
+@mutant("a run times out an hour after its start")
+def _clock_too_late() -> list[Change]:
+    return [_opened_for("start_clock", timedelta(hours=1))]
+
+
+@mutant("the clock of a run that leaves out waiting never stops")
+def _clock_never_stops() -> list[Change]:
+    return [(plan, "is_clock_stopped", lambda state: False)]
+
+
+@mutant("a run continues although it has no attempts left")
+def _attempts_unbounded() -> list[Change]:
+    return [(decide, "_is_exhausted", lambda d, failed_attempts: False)]
+
+
+@mutant("jobs of a run ignore its queue and tags")
+def _place_of_run_ignored() -> list[Change]:
+    return [(plan, "placed", lambda partition, settings, node: partition)]

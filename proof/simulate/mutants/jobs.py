@@ -10,6 +10,8 @@ from msgspec.structs import replace
 
 from perdure.client import queue
 from perdure.engine import snapshot
+from perdure.engine.retry import after_error
+from perdure.errors import RetryLater
 from perdure.model.job import CLAIMED, FINISHED, Status
 from perdure.model.partition import Partition, Suspicion
 from perdure.store import lifecycle
@@ -21,12 +23,13 @@ from perdure.store.memory.jobs import MemoryJobs
 from perdure.store.memory.maintenance import MemoryMaintenance
 from perdure.store.memory.records import StoredJob
 from perdure.store.memory.transaction import Transaction
-from perdure.worker import janitor
+from perdure.worker import claims, janitor, outcome
 from perdure.worker.claims import KnownPartitions
 from perdure.worker.runner import JobRunner
 from proof.simulate.mutants.patch import Change, mutant
 
 LONG_AGO = datetime(1990, 1, 1, tzinfo=UTC)
+UNBOUNDED = 1_000
 
 
 def _held_by_anybody(transaction: Transaction, claim: Any) -> Any:
@@ -151,6 +154,11 @@ def _claims_from_others() -> list[Change]:
     return [(KnownPartitions, "is_of_another", lambda self, text: False)]
 
 
+@mutant("a worker claims from queues and with tags that it does not serve")
+def _claims_from_everywhere() -> list[Change]:
+    return [(claims, "can_run", lambda partition, *, queues, tags: True)]
+
+
 # Starts
 
 
@@ -183,6 +191,24 @@ def _queue_reversed() -> list[Change]:
 
 
 # Ends
+
+
+@mutant("RetryLater does not use up attempts")
+def _snoozes_are_free() -> list[Change]:
+    def forgiving(job: Any, error: Any, *args: Any) -> Any:
+        if isinstance(error, RetryLater):
+            job = replace(job, failures=-UNBOUNDED, snoozes=0)
+        return after_error(job, error, *args)
+
+    return [(outcome, "after_error", forgiving)]
+
+
+@mutant("the max_snoozes of a task is ignored")
+def _snoozes_unbounded() -> list[Change]:
+    def unbounded(job: Any, error: Any, failure: Any, budget: Any, draw: float) -> Any:
+        return after_error(job, error, failure, replace(budget, max_snoozes=UNBOUNDED), draw)
+
+    return [(outcome, "after_error", unbounded)]
 
 
 @mutant("deadlines are not enforced by the store")

@@ -15,15 +15,21 @@ from proof.simulate.mutants.patch import Change, Mutant
 MUTANTS_MIN = 20
 """Fewer would prove too little."""
 QUICKLY_FOUND = (
+    "attempts_unbounded",
+    "claims_from_everywhere",
+    "clock_without_delay",
     "delayed_starts_early",
     "event_skipped",
     "gap_unnoticed",
     "jobs_left_behind",
     "live_runs_pruned",
     "parent_not_woken",
+    "place_of_run_ignored",
     "queue_hands_out_nodes",
     "retried_at_once",
     "snapshot_wrong",
+    "snoozes_unbounded",
+    "start_without_delay",
 )
 """Caught by the first few seeds, each by another rule; ``make simulate-mutants`` hunts all."""
 
