@@ -56,6 +56,7 @@ async def _is_sound(store_url: str, store: Store):
 
 
 CHAIN = Flow("chain").then(pass_on).build()
+DEEP = Flow("deep").flow(CHAIN).build()
 WAITING = Flow("waiting").wait_for_signal("go").then(pass_on).build()
 
 
@@ -308,6 +309,47 @@ class TestAChildRun:
         [timer] = [each for each in waits if each.key == "run:timeout"]
         limit = timer.due_at - timer.opened_at
         assert (child.priority, job.queue, job.tags, limit) == expected
+
+    async def _delayed(self, client, method="flow", delay="1h", **settings):
+        """A run that waits for a delayed child run, and its flow."""
+        flow = getattr(Flow("parent", **settings), method)(DEEP, name="run", delay=delay).build()
+        read = Flow.from_yaml(flow.to_yaml(), flows=[DEEP], tasks=[pass_on])
+        plain = getattr(Flow("parent"), method)(DEEP, name="run").build()
+        assert (read.version, read.settings) == (plain.version, flow.settings)
+        return read, await client.submit(read, 1 if method == "flow" else [1, 1], id="p")
+
+    @pytest.mark.parametrize("method, id", [("flow", "p/run"), ("map", "p/run[1]")])
+    async def test_may_be_delayed(self, client, start_worker, store, method, id):
+        flow, run = await self._delayed(client, method)
+        await start_worker(flows=[flow])
+        child = await client.runs.get(id)
+        assert (child.status, child.started_at) == (RunStatus.QUEUED, None)
+        assert child.start_at == child.created_at + HOUR
+        assert await store.queries.run_jobs("default", child.id) == []
+        for waiting, code in ((run.id, "explain.child"), (id, "explain.run_queued")):
+            explained = await client.runs.explain(waiting)
+            assert {each.code for each in explained.findings} == {code}
+        await run.cancel()
+        assert await status(client, id) is RunStatus.CANCELLED
+
+    async def test_that_is_delayed_starts_while_its_parent_is_paused(self, client, start_worker):
+        flow, run = await self._delayed(client, delay="50ms")
+        await run.pause()
+        await start_worker(flows=[flow])
+        await client.runs.handle("p/run").result(10)
+        assert await status(client, run.id) is RunStatus.PAUSED
+        await run.resume()
+        assert await run.result(10) == 1
+        child = await client.runs.get("p/run")
+        assert child.started_at >= child.start_at
+        assert (await client.runs.get("p/run/chain")).settings.delay_ms is None
+
+    async def test_that_is_delayed_ends_with_its_parent(self, client, start_worker):
+        flow, run = await self._delayed(client, timeout="100ms")
+        await start_worker(flows=[flow])
+        await times_out(run)
+        await until(lambda: _is_ended(client, "p/run"))
+        assert await status(client, "p/run") is RunStatus.CANCELLED
 
 
 class TestATimeout:
