@@ -7,14 +7,13 @@ import re
 from base64 import b64decode
 from collections.abc import Iterator
 from datetime import timedelta
-from functools import partial
 from http.server import BaseHTTPRequestHandler
 from typing import Any, ClassVar
 
 import msgspec
 import pytest
 
-from perdure import AsyncClient, AsyncContext, Context, Flow, Grant, Retry, RunFailed
+from perdure import AsyncClient, AsyncContext, Context, Flow, Grant, RunFailed
 from perdure.clock import ManualClock
 from perdure.flows.built import BuiltFlow
 from perdure.model.run import RunStatus
@@ -310,49 +309,6 @@ class TestAKindOfYours:
 
     async def test_may_skip_its_node(self, at_work):
         assert await at_work(Flow.from_yaml(self.FLOW, node_types=[Haggle]), 0) is None
-
-
-class Insist(NodeType):
-    """Starts its work again when it failed: by a pause, or by an error that is retried."""
-
-    name = "insist"
-
-    class Config(NodeConfig):
-        raises: bool
-
-    async def execute(self, config: Config, ctx: AsyncContext) -> Any:
-        return paused({"attempt": ctx.attempt, "raises": config.raises})
-
-    async def resume(self, checkpoint: Any, report: Report, ctx: AsyncContext) -> Any:
-        assert checkpoint["attempt"] == ctx.attempt
-        if ctx.attempt == 3:
-            return "gave up"
-        if checkpoint["raises"]:
-            raise ValueError("it failed")
-        return paused({**checkpoint, "attempt": ctx.attempt + 1})
-
-
-class TestAttempt:
-    @pytest.mark.parametrize("raises", [False, True])
-    async def test_counts_on_when_a_node_is_resumed(self, client, start_worker, raises):
-        again = Retry(5, first=0)
-        insisting = Flow("insisting").use(Insist, {"raises": raises}, name="ask", retries=again)
-        flow = insisting.build()
-        await start_worker(flows=[flow])
-        run = await client.submit(flow)
-        for attempt in (1, 2, 3):
-            await until(partial(is_paused_at, client, run.id, attempt))
-            await client.runs.report(run.id, "ask", status="failed", error="no")
-
-        assert await run.result(20) == "gave up"
-        events = await client.runs.events(run.id)
-        retried = [each.details["attempt"] for each in events if each.type == "node_retried"]
-        assert retried == ([1, 2] if raises else [])
-
-
-async def is_paused_at(client: AsyncClient, run: str, attempt: int) -> bool:
-    waits = await client.waits.list(run=run, type="external")
-    return [wait.detail["attempt"] for wait in waits] == [attempt]
 
 
 async def waiting(client: AsyncClient, run: str) -> None:

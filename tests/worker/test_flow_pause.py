@@ -28,7 +28,7 @@ from perdure.model.wait import Report, ReportStatus
 from perdure.store.contract import Store
 from perdure.tasks.node_type import NodeType
 from perdure.tasks.result import complete, failed, paused, skipped
-from perdure.worker.events import AttemptRequeued
+from perdure.worker.events import AttemptParked, AttemptRequeued
 from perdure.worker.steps import past_pauses, save_checkpoint
 from tests.support.held import claimed_by
 from tests.support.refusal import failing
@@ -190,6 +190,46 @@ class TestPauseInANode:
         await client.runs.report(run.id, "slow", status="completed", result=1)
 
         assert await run.result(10) == 1
+
+
+class Insist(NodeType):
+    """Starts its work again when it failed: by a pause, or by an error that is retried."""
+
+    name = "insist"
+
+    def __init__(self, raises: bool) -> None:
+        self.raises = raises
+        self.attempts: list[int] = []
+
+    def execute(self, config: Any, ctx: Context) -> Any:
+        return paused(ctx.attempt)
+
+    def resume(self, checkpoint: Any, report: Report, ctx: Context) -> Any:
+        assert checkpoint == ctx.attempt
+        self.attempts.append(ctx.attempt)
+        if ctx.attempt == 3:
+            return "gave up"
+        if self.raises:
+            raise ValueError("it failed")
+        return paused(ctx.attempt + 1)
+
+
+@pytest.mark.parametrize("raises", [False, True])
+async def test_attempts_are_counted_on_when_a_node_is_resumed(client, start_worker, raises):
+    insist = Insist(raises)
+    flow = Flow("insisting").use(insist, name="ask", retries=Retry(5, first=0)).build()
+    worker = await start_worker(flows=[flow])
+    run = await client.submit(flow)
+    for number in (1, 2, 3):
+        await worker.emitted(AttemptParked, count=number)
+        await client.runs.report(run.id, "ask", status="failed", error="no")
+
+    assert await run.result(10) == "gave up"
+    assert insist.attempts == [1, 2, 3]
+    retried = [
+        each.details["attempt"] for each in await run.events() if each.type == "node_retried"
+    ]
+    assert retried == ([1, 2] if raises else [])
 
 
 class TestReturned:
