@@ -25,7 +25,7 @@ from perdure import (
 )
 from perdure.store.contract import Store
 from tests.client.flows import add
-from tests.client.harness import worker_at
+from tests.client.harness import held_next, worker_at
 from tests.support.refusal import refused
 
 MINUTES_5 = timedelta(minutes=5)
@@ -40,12 +40,6 @@ async def queue(store: Store) -> AsyncIterator[AsyncJobQueue]:
 async def held(queue: AsyncJobQueue, **options: Any) -> QueuedJob:
     await queue.enqueue("start", {"run": 1}, **options)
     return await held_next(queue)
-
-
-async def held_next(queue: AsyncJobQueue) -> QueuedJob:
-    job = await queue.dequeue("worker-1")
-    assert job is not None
-    return job
 
 
 class TestDequeue:
