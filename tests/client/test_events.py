@@ -132,10 +132,7 @@ class TestEnds:
         async with received(client) as queue:
             await submit(store, namespace="default")
             await commit_next(
-                store,
-                namespace="default",
-                status=RunStatus.COMPLETED,
-                events=(NewEvent(data=end),),
+                store, namespace="default", status=RunStatus.COMPLETED, events=(NewEvent(data=end),)
             )
             await submit(store, namespace="default", id=RunId("other"))
             await commit_next(

@@ -22,7 +22,7 @@ from perdure.model.ids import RunId
 from perdure.store.contract import Store
 from perdure.verify.verifier import verify_store
 from perdure.worker.events import AttemptFailed, AttemptRetried
-from tests.support.refusal import failing, refused
+from tests.support.refusal import fails, refused
 from tests.worker.harness import Gate, until
 
 PAST = datetime(2020, 1, 1, tzinfo=UTC)
@@ -65,8 +65,7 @@ async def status(client: Any, id: str) -> RunStatus:
 
 
 async def times_out(run: Any) -> None:
-    with failing("run.timed_out", RunFailed):
-        await run.result(10)
+    await fails(run, "run.timed_out", RunFailed)
 
 
 class TestADelayedRun:
@@ -262,17 +261,16 @@ class TestThePlaceOfARun:
         await start_worker(flows=[parent])
         assert [await run.result(10), await above.result(10)] == [1, 1]
 
-    async def test_of_a_flow_is_served_by_its_workers(self, client, start_worker):
-        flow = Flow("placed", queue="gpu", tags=["eu"]).then(pass_on).build()
-        run = await client.submit(flow, 1)
-        await start_worker(flows=[flow])
-        assert await run.result(10) == 1
-
-    async def test_is_executed_there(self, client, start_worker):
-        flow = Flow("placed").then(pass_on).then(pass_on, name="again").build()
-        run = await client.submit(flow, 1, queue="gpu", tags=["eu"])
-        await start_worker(flows=[flow], queues=["gpu"], tags=["eu"])
-        assert await run.result(10) == 1
+    async def test_is_served_by_the_workers_of_its_flow_and_by_those_there(
+        self, client, start_worker
+    ):
+        there: dict[str, Any] = {"queue": "gpu", "tags": ["eu"]}
+        placed = Flow("placed", **there).then(pass_on).build()
+        moved = Flow("moved").then(pass_on).then(pass_on, name="again").build()
+        runs = [await client.submit(placed, 1), await client.submit(moved, 2, **there)]
+        await start_worker(flows=[placed])
+        await start_worker(flows=[moved], queues=["gpu"], tags=["eu"])
+        assert [await run.result(10) for run in runs] == [1, 2]
 
 
 class TestAChildRun:
@@ -383,8 +381,7 @@ class TestATimeout:
         assert await status(client, run.id) is RunStatus.COMPENSATING
         assert await store.queries.run_waits("default", run.id) == []  # nor the timer
         gate.open()
-        with failing(None, RunFailed, type="ValueError"):
-            await run.result(10)
+        await fails(run, None, RunFailed, type="ValueError")
 
     async def test_counts_while_the_run_is_paused_but_not_while_it_is_queued(
         self, client, start_worker
@@ -457,18 +454,15 @@ class TestAttemptsOfARun:
             .build()
         )
         run = await world.submit(flow, 1)
-        with failing("run.attempts_exhausted", RunFailed):
-            await run.result(10)
+        await fails(run, "run.attempts_exhausted", RunFailed)
         await client.runs.retry(run.id)
-        with failing("run.attempts_exhausted", RunFailed):
-            await run.result(10)
+        await fails(run, "run.attempts_exhausted", RunFailed)
 
     async def test_are_not_said_to_be_retried_when_they_are_exhausted(self, client, start_worker):
         flow = Flow("failing", max_attempts=1).then(fail).build()
         worker = await start_worker(flows=[flow])
         run = await client.submit(flow, 1)
-        with failing("run.attempts_exhausted", RunFailed):
-            await run.result(10)
+        await fails(run, "run.attempts_exhausted", RunFailed)
         await worker.emitted(AttemptFailed)
         assert worker.all(AttemptRetried) == []
 
