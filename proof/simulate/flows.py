@@ -292,9 +292,10 @@ class Child(Part):
     id: str
     flow: BuiltFlow
     on_error: str
+    delay: str | None
 
     def add(self, flow: Flow, tasks: Tasks) -> None:
-        flow.flow(self.flow, name=self.id, on_error=self.on_error)
+        flow.flow(self.flow, name=self.id, on_error=self.on_error, delay=self.delay)
 
     def follow(self, reading: Reading, value: Any) -> Any:
         return reading.completed(self.id).output
@@ -424,7 +425,8 @@ class Drawing:
             case "seated":
                 return Seated(id)
             case "child" if self._child is not None:
-                return Child(id, self._child, draw.choice(("fail", "continue")))
+                on_error, delay = draw.choice(("fail", "continue")), draw.choice((None, None, "2s"))
+                return Child(id, self._child, on_error, delay)
         return Work(
             id, draw.randrange(3), draw.choice(("fail", "fail", "continue")), draw.random() < 0.4
         )

@@ -51,15 +51,16 @@ def early_ends(
     A worker may have found a wait due just before that.
     """
     opened: dict[str, datetime] = {}
-    polls: dict[str, int] = {}
+    asked: dict[str, int] = {}
+    """Durations that are not in the graph."""
     for stored, event in _own(run, log):
-        for key, wanted in _awaited(graph, event, polls):
+        for key, wanted in _awaited(graph, event, asked):
             began = opened.get(key)
             least = timedelta(milliseconds=wanted) - ROUNDING - back
             if began is not None and stored.at - began < least:
                 yield f"{key} ended after {stored.at - began}, and was to wait for {wanted} ms"
         if isinstance(event, events.NodePaused) and event.poll_ms is not None:
-            polls[event.key] = event.poll_ms
+            asked[f"poll:{event.key}"] = event.poll_ms
         effects: Effects = getattr(event, "effects", events.NOTHING)
         for key in effects.waiting:
             if not (key.startswith("remind:") and key in opened):  # they count from the first
@@ -68,7 +69,7 @@ def early_ends(
             opened = dict.fromkeys(effects.waiting, stored.at)
 
 
-def _awaited(graph: Graph, event: events.Event, polls: dict[str, int]) -> Iterator[tuple[str, int]]:
+def _awaited(graph: Graph, event: events.Event, asked: dict[str, int]) -> Iterator[tuple[str, int]]:
     """The timed waits that this event ended, and their durations."""
     match event:
         case events.NodeCompleted(cause="timer") | events.NodeCompleted(cause="timeout"):
@@ -81,8 +82,8 @@ def _awaited(graph: Graph, event: events.Event, polls: dict[str, int]) -> Iterat
             node = graph.nodes[event.node]
             if isinstance(node, ApprovalNode) and event.number <= len(node.reminders_ms):
                 yield f"remind:{event.node}", node.reminders_ms[event.number - 1]
-        case events.NodePollStarted() if event.key in polls:
-            yield f"poll:{event.key}", polls[event.key]
+        case events.NodePollStarted() if (key := f"poll:{event.key}") in asked:
+            yield key, asked[key]
 
 
 def _own(run: RunId, log: Iterable[StoredEvent]) -> list[tuple[StoredEvent, events.Event]]:

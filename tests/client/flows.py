@@ -121,10 +121,7 @@ anybody = approving("anybody")
 paying = approving("paying", deciders=["role:finance"], form=FORM)
 both = approving("both", deciders=["ann", "bob"], policy="all")
 both_edit = approving(
-    "both_edit",
-    deciders=["ann", "bob"],
-    policy="all",
-    form={**FORM, "additionalProperties": True},
+    "both_edit", deciders=["ann", "bob"], policy="all", form={**FORM, "additionalProperties": True}
 )
 two = approving("two", policy={"at_least": 2})
 timed = approving("timed", deciders=["role:finance"], deadline="1h", on_timeout="continue")

@@ -8,7 +8,16 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any, cast
 
-from perdure import AsyncClient, AsyncJobHandle, AsyncRunHandle, EventRecord, RunStatus, Worker
+from perdure import (
+    AsyncClient,
+    AsyncJobHandle,
+    AsyncJobQueue,
+    AsyncRunHandle,
+    EventRecord,
+    QueuedJob,
+    RunStatus,
+    Worker,
+)
 from perdure.engine.failures import describe
 from perdure.flows.built import BuiltFlow
 from perdure.model.failure import Failure
@@ -54,6 +63,12 @@ async def until(run: AsyncRunHandle, status: RunStatus) -> list[EventRecord]:
             if event.status is status:
                 return seen
     raise AssertionError(f"run {run.id} ended without having been {status}")
+
+
+async def held_next(queue: AsyncJobQueue) -> QueuedJob:
+    job = await queue.dequeue("worker-1")
+    assert job is not None
+    return job
 
 
 # A worker moved step by step: it claims and settles through the store, as a real one does.

@@ -57,8 +57,6 @@ from tests.support.refusal import refused
 
 
 MINUTE = timedelta(minutes=1)
-
-
 NOON = datetime(2031, 1, 1, 12, tzinfo=UTC)
 
 
@@ -185,10 +183,6 @@ class TestEnqueue:
         assert policy.retry == Retry(2, first="3s")
         assert policy.timeout == timedelta(seconds=10)
 
-    async def test_stores_typed_values(self, client):
-        handle = await client.enqueue(mirror, Point(1, 2))
-        assert (await client.jobs.get(handle.id)).args == [{"x": 1, "y": 2}]
-
     async def test_computes_limit_keys_from_the_input(self, client, worker):
         await client.enqueue(for_user, user="ann", text="x")
         assert (await worker.claim()).partition.keys == ("user:ann",)
@@ -265,13 +259,19 @@ class TestEnqueueMany:
         assert {record.group for record in records} == {"g"}
         assert [handle.id for handle in handles] == sorted(handle.id for handle in handles)
 
-    async def test_spreads_a_tuple_over_the_parameters(self, client):
-        [handle] = await client.enqueue_many(add, [(1, 2)])
-        assert (await client.jobs.get(handle.id)).args == [1, 2]
-
-    async def test_gives_kwargs_to_every_call(self, client):
-        handles = await client.enqueue_many(add, [1, 2], kwargs={"b": 9})
-        assert [(await client.jobs.get(each.id)).args for each in handles] == [[1, 9], [2, 9]]
+    @pytest.mark.parametrize(
+        "task, inputs, kwargs, stored",
+        [
+            (add, [(1, 2)], {}, [[1, 2]]),
+            (add, [1, 2], {"b": 9}, [[1, 9], [2, 9]]),
+            (mirror, [Point(1, 2)], {}, [[{"x": 1, "y": 2}]]),
+        ],
+    )
+    async def test_spreads_tuples_and_kwargs_over_the_parameters(
+        self, client, task, inputs, kwargs, stored
+    ):
+        handles = await client.enqueue_many(task, inputs, kwargs=kwargs)
+        assert [(await client.jobs.get(each.id)).args for each in handles] == stored
 
     async def test_writes_nothing_when_one_input_is_bad(self, client):
         with pytest.raises(InvalidInput) as refusal:
@@ -364,18 +364,12 @@ class TestFingerprint:
 HOUR = timedelta(hours=1)
 
 
-class TestRunAt:
-    async def test_schedules_for_that_moment_in_any_time_zone(self, client, clock):
-        at = (clock() + HOUR).astimezone(timezone(timedelta(hours=5)))
-        handle = await client.enqueue(add.options(run_at=at), 1)
-        record = await client.jobs.get(handle.id)
-        assert (record.status, record.ready_at) == (Status.SCHEDULED, at)
-
-
-class TestDeadline:
-    async def test_may_be_a_moment(self, client, clock):
-        handle = await client.enqueue(add.options(deadline=clock() + HOUR), 1)
-        assert (await client.jobs.get(handle.id)).deadline_at == clock() + HOUR
+async def test_times_may_be_moments_in_any_time_zone(client, clock):
+    at = (clock() + HOUR).astimezone(timezone(timedelta(hours=5)))
+    handle = await client.enqueue(add.options(run_at=at, deadline=clock() + 2 * HOUR), 1)
+    record = await client.jobs.get(handle.id)
+    assert (record.status, record.ready_at) == (Status.SCHEDULED, at)
+    assert record.deadline_at == clock() + 2 * HOUR
 
 
 @task(queue="files", priority=2)

@@ -14,6 +14,7 @@ from perdure import (
     CONTEXT,
     AsyncClient,
     AsyncContext,
+    AsyncJobQueue,
     Context,
     EventsGap,
     Flow,
@@ -43,7 +44,7 @@ from perdure.operations.page import encode_cursor
 from perdure.store.contract import SUBSCRIBER_LEASE, Store
 from perdure.testing.contract.builders import child_wait, commit_next, new_child, submit
 from tests.client.flows import add, asking, echo, failing, keep, outside
-from tests.client.harness import CountedStore, PlayedWorker, job_that_is, worker_at
+from tests.client.harness import CountedStore, PlayedWorker, held_next, job_that_is, worker_at
 from tests.support.refusal import refused
 
 pytestmark = pytest.mark.every_store
@@ -131,10 +132,7 @@ class TestEnds:
         async with received(client) as queue:
             await submit(store, namespace="default")
             await commit_next(
-                store,
-                namespace="default",
-                status=RunStatus.COMPLETED,
-                events=(NewEvent(data=end),),
+                store, namespace="default", status=RunStatus.COMPLETED, events=(NewEvent(data=end),)
             )
             await submit(store, namespace="default", id=RunId("other"))
             await commit_next(
@@ -562,6 +560,28 @@ class TestLive:
             await client.jobs.resume(job.id)
             assert (await queue.get()).type == "job.resumed"
 
+    async def test_a_job_queue_tells_of_retried_and_parked_jobs(self, client, store, clock):
+        types = ["job.retried", "job.parked", "job.completed"]
+        async with AsyncJobQueue(store) as jobs, received(client, types=types) as queue:
+            id = await jobs.enqueue("start", 1, max_attempts=9)
+            await jobs.nack(await held_next(jobs), "no route", delay="5s")
+            retried = await queue.get()
+            clock.advance(5 * SECOND)
+            await jobs.release(await held_next(jobs))
+            found = [await queue.get()]
+            await jobs.nack(id, "refused", delay=0)  # by whoever has its id
+            found.append(await queue.get())
+            await jobs.ack(await held_next(jobs))
+            found.append(await queue.get())
+
+        assert (retried.type, retried.job, retried.task) == ("job.retried", id, "start")
+        assert (retried.attempt, retried.worker, retried.queue) == (1, "worker-1", "default")
+        assert (retried.failure and retried.failure.message) == "no route"
+        assert retried.next_at == retried.at + 5 * SECOND
+        assert [each.type for each in found] == ["job.parked", "job.retried", "job.completed"]
+        assert [each.job for each in found] == [id] * 3
+        assert (found[1].failure and found[1].failure.message) == "refused"
+
     async def test_nothing_is_missed_from_when_subscribe_returns(self, client, store):
         async with serving(store):
             for _ in range(5):
@@ -570,6 +590,10 @@ class TestLive:
                     assert (await queue.get()).job == job.id
 
     async def test_is_filtered_where_it_happens(self, client, store, published):
+        async with AsyncJobQueue(store) as jobs, received(client, task="other"):
+            await jobs.enqueue("start", 1)
+            await jobs.release(await held_next(jobs))
+        assert published == []
         async with serving(store), received(client, task="other") as queue:
             await (await client.enqueue(report, 1)).result(timeout=20)
             assert queue.empty()
@@ -590,6 +614,15 @@ class TestNobodyListening:
             await (await client.enqueue(report, 1)).result(timeout=20)
             assert worker._events._listeners == []
         assert published == []
+
+    async def test_a_job_queue_publishes_nothing_and_an_ack_does_not_look(self, store):
+        counted = CountedStore(store)
+        async with AsyncJobQueue(counted.as_store()) as jobs:
+            for looks, settle in ((0, jobs.ack), (1, jobs.release)):
+                await jobs.enqueue("start", 1)
+                await settle(await held_next(jobs))
+                assert counted.calls["live.subscribers"] == looks
+        assert counted.calls["live.publish"] == 0
 
     async def test_costs_no_call_of_the_store(self, store):
         counted = CountedStore(store)

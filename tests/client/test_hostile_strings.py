@@ -57,7 +57,7 @@ HOSTILE = {
     "at most": "x" * 200,
     "too long": "x" * 201,
     "very long": "ä" * 100_000,
-    "huge": "x" * 10_000_000,
+    "huge": "x" * 2_000_000,
 }
 
 
@@ -283,10 +283,7 @@ async def outcome(call: Awaitable[Any]) -> str:
 async def test_calls_are_accepted_or_refused_alike(store: Store, clock: ManualClock, text: str):
     """Finding 7: each field of a call, on each store as in memory."""
     memory = store_at("memory://", clock=clock)
-    async with (
-        AsyncClient(store, tasks=tasks) as client,
-        AsyncClient(memory, tasks=tasks) as other,
-    ):
+    async with AsyncClient(store, tasks=tasks) as client, AsyncClient(memory, tasks=tasks) as other:
         found: dict[str, str] = {}
         expected: dict[str, str] = {}
         for name, call in CALLS.items():

@@ -25,7 +25,7 @@ from perdure import (
 )
 from perdure.store.contract import Store
 from tests.client.flows import add
-from tests.client.harness import worker_at
+from tests.client.harness import held_next, worker_at
 from tests.support.refusal import refused
 
 MINUTES_5 = timedelta(minutes=5)
@@ -40,12 +40,6 @@ async def queue(store: Store) -> AsyncIterator[AsyncJobQueue]:
 async def held(queue: AsyncJobQueue, **options: Any) -> QueuedJob:
     await queue.enqueue("start", {"run": 1}, **options)
     return await held_next(queue)
-
-
-async def held_next(queue: AsyncJobQueue) -> QueuedJob:
-    job = await queue.dequeue("worker-1")
-    assert job is not None
-    return job
 
 
 class TestDequeue:
@@ -121,34 +115,30 @@ class TestNack:
         assert last.attempt == 3
         assert await queue.nack(last, "over") is Status.DEAD
 
-    @pytest.mark.parametrize("delay, seconds", [("10s", 10), (0, 0)])
-    async def test_waits_as_long_as_it_is_asked_to(self, queue, clock, delay, seconds):
-        job = await held(queue)
-        await queue.nack(job, "no luck", delay=delay)
+    @pytest.mark.parametrize(
+        "error, delay, seconds",
+        [("no luck", "10s", 10), ("no luck", 0, 0), (RetryLater(after="1h"), None, 3600)],
+    )
+    async def test_waits_as_long_as_it_is_asked_to(self, queue, clock, error, delay, seconds):
+        job = await held(queue, max_attempts=2)
+        status = await queue.nack(job, error, delay=delay)
+        assert status is (Status.SCHEDULED if seconds else Status.WAITING)
         assert (await queue.get_job(job.id)).ready_at == clock() + timedelta(seconds=seconds)
 
     async def test_of_a_permanent_error_fails_at_once(self, queue):
         assert await queue.nack(await held(queue), Permanent("never")) is Status.FAILED
 
-    async def test_of_retry_later_waits_as_long_as_it_says(self, queue, clock):
-        job = await held(queue, max_attempts=2)
-        assert await queue.nack(job, RetryLater(after="1h")) is Status.SCHEDULED
-        assert (await queue.get_job(job.id)).ready_at == clock() + timedelta(hours=1)
-
 
 class TestHeartbeat:
-    async def test_extends_by_the_lease_of_the_job(self, queue, clock):
+    async def test_extends_by_the_lease_of_the_job_or_by_what_is_asked(self, queue, clock):
         await queue.enqueue("start", {"run": 1})
         job = await queue.dequeue("worker-1", lease="7m")
         assert job is not None
         clock.advance(timedelta(minutes=4))
-        assert await queue.heartbeat(job) is Status.ACTIVE
-        assert (await queue.get_job(job.id)).lease_until == clock() + timedelta(minutes=7)
-
-    async def test_extends_by_what_is_asked(self, queue, clock):
-        job = await held(queue)
-        await queue.heartbeat(job, extend="1h")
-        assert (await queue.get_job(job.id)).lease_until == clock() + timedelta(hours=1)
+        for extend, minutes in ((None, 7), ("1h", 60)):
+            assert await queue.heartbeat(job, extend=extend) is Status.ACTIVE
+            lease_until = (await queue.get_job(job.id)).lease_until
+            assert lease_until == clock() + timedelta(minutes=minutes)
 
     async def test_says_when_the_job_should_stop(self, queue, client):
         job = await held(queue)

@@ -54,7 +54,6 @@ SYNC = {
     for name in GROUPS
 }
 
-
 every_operation = pytest.mark.parametrize("operation", OPERATIONS.values(), ids=OPERATIONS)
 
 
@@ -325,7 +324,6 @@ class TestJobs:
 
 Act = Callable[[AsyncClient, str], Awaitable[Any]]
 
-
 BY_ID: dict[str, Act] = {
     "job": lambda client, id: client.jobs.get(id),
     "failures": lambda client, id: client.jobs.attempts(id),
@@ -338,7 +336,6 @@ BY_ID: dict[str, Act] = {
     "status": lambda client, id: client.jobs.handle(id).status(),
     "watch": lambda client, id: anext(client.jobs.handle(id).watch()),
 }
-
 
 OF_ONE_NAMESPACE: dict[str, Callable[[AsyncClient], Awaitable[Any]]] = {
     "enqueue": lambda client: client.enqueue(add, 1),
@@ -392,8 +389,6 @@ def refuse(value: int) -> int:
 
 
 asks = Flow("asks").then(add, config={"a": 1, "b": 2}).wait_for_signal("go").build()
-
-
 fails = Flow("fails").then(refuse).build()
 
 

@@ -23,17 +23,9 @@ from tests.client.harness import CountedStore, until, worker_at
 from tests.support.refusal import refused
 
 SECOND = timedelta(seconds=1)
-
-
 DEFINITION = "runs.get_definition"
-
-
 ORDER = {"id": 7, "amount": 3}
-
-
 one_of_two = approving("one_of_two", deciders=["ann", "bob"])
-
-
 both_in_time = approving("both_in_time", deciders=["ann", "bob"], policy="all", deadline="1h")
 
 
@@ -321,11 +313,7 @@ class TestCursors:
 
 
 ITEMS = 300
-
-
 VALUE_BYTES = 2_000
-
-
 READ_MAX_BYTES = 150_000
 
 
@@ -345,7 +333,6 @@ long = (
     .wait_for_signal("go")
     .build()
 )
-
 
 reported = Flow("reported").then(hand_over).map(make, name="made").wait_for_signal("go").build()
 

@@ -85,6 +85,7 @@ class TestEvents:
         ]
         assert [event.value for event in events] == [3, {"id": 3, "lines": ["book", "pen"]}, 6, 6]
         assert events[0].details["flow"] == "ordering"
+        assert [event async for event in run.watch()] == events  # though it has ended
 
     async def test_tell_items_and_signals(self, client):
         mapped = await client.submit(shouting, ["a", "b"])
@@ -123,11 +124,6 @@ class TestWatch:
 
         assert seen == await run.events()
         assert seen[-1].is_final
-
-    async def test_of_an_ended_run_tells_it_all(self, client):
-        run = await client.submit(ordering, 3)
-        await run.result(timeout=20)
-        assert [event async for event in run.watch()] == await run.events()
 
 
 class TestWatchOfAReplacedRun:

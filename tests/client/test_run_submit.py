@@ -418,8 +418,6 @@ async def send(number: int, ctx: AsyncContext = CONTEXT) -> Any:
 
 
 sending = Flow("sending").then(send).build()
-
-
 deciding = Flow("deciding").approve("Order {{ input }}?", name="boss", deciders=["ann", "bob"])
 
 

@@ -21,7 +21,6 @@ from perdure import (
     PayloadTooLarge,
     ReportOutcome,
     RunEnded,
-    RunNotFound,
     RunStatus,
     WaitType,
     Worker,
@@ -37,11 +36,7 @@ from tests.support.refusal import refused
 
 
 other = Flow("other").wait_for_signal("shipped", name="payment").build()
-
-
 later = Flow("later").then(keep).wait_for_signal("paid").build()
-
-
 twice = Flow("twice").wait_for_signal("paid", name="a").wait_for_signal("paid", name="b").build()
 
 
@@ -186,14 +181,8 @@ def ask_twice(value: Any, ctx: Context = CONTEXT) -> Any:
 
 
 again = Flow("again").loop(ask_twice, until="done", max_iterations=3, name="ask").build()
-
-
 many = Flow("many").map(hand_over, name="each").build()
-
-
 slow = Flow("slow").then(hand_over).wait_for_signal("go").build()
-
-
 FLOWS = [*PEOPLE_FLOWS, again, many, slow]
 
 
@@ -330,10 +319,6 @@ class TestRefusals:
         await client.runs.cancel("order-7")
         with refused("run.ended", RunEnded):
             await client.runs.report("order-7", "hand_over", status="completed")
-
-    async def test_of_an_unknown_run(self, client):
-        with refused("run.not_found", RunNotFound):
-            await client.runs.report("order-9", "hand_over")
 
     @pytest.mark.parametrize(
         "wrong, code, args",

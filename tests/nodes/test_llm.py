@@ -14,12 +14,16 @@ import pytest
 
 from perdure import Flow, Grant, RunFailed, run_flow
 from perdure.errors import InvalidInput, Permanent, RetryLater
+from perdure.flows.built import BuiltFlow
 from perdure.nodes.call import node_type_task
 from perdure.nodes.config import config_faults
 from perdure.nodes.http import HttpFailed
 from perdure.nodes.llm import Llm, LlmFailed
 from tests.nodes.contexts import Service, context, reply, serving
 from tests.support.refusal import refused
+from tests.worker.conftest import client, start_worker
+
+__all__ = ["client", "start_worker"]
 
 LOOPBACK = Llm(allow=["127.0.0.1"])
 KEY = "sk-open-sesame-1234"
@@ -367,13 +371,16 @@ class TestInAFlow:
         - {id: sorry, type: note, config: {text: sorry}}
     """
 
-    def run(self, model: Model, *hosts: str) -> Any:
+    def prepared(self, model: Model, *hosts: str) -> tuple[BuiltFlow, Any, dict[str, Any]]:
+        """The flow, its input, and the settings of its worker."""
         flow = Flow.from_yaml(self.FLOW, node_types=[LOOPBACK])
         given = {"port": model.service.port, "what": "private pears", "count": 3}
         granted = hosts or (f"http://127.0.0.1:{model.service.port}",)
-        return run_flow(
-            flow, given, secrets={"KEY": KEY}, grants=[Grant("KEY", hosts=list(granted))]
-        )
+        return flow, given, {"secrets": {"KEY": KEY}, "grants": [Grant("KEY", hosts=granted)]}
+
+    def run(self, model: Model, *hosts: str) -> Any:
+        flow, given, settings = self.prepared(model, *hosts)
+        return run_flow(flow, given, **settings)
 
     def failure(self, model: Model, *hosts: str) -> Any:
         with pytest.raises(RunFailed) as caught:
@@ -388,6 +395,38 @@ class TestInAFlow:
             "You sell private pears.",
             "What do 3 cost?",
         ]
+
+    async def test_waits_on_a_worker_for_as_long_as_the_service_asks(
+        self, model, client, start_worker
+    ):
+        model.say = '{"price": 12}'
+        starts: list[float] = []
+
+        def answer(handler: BaseHTTPRequestHandler) -> None:
+            starts.append(time.monotonic())
+            if len(starts) > 1:
+                model.respond(handler)
+            else:
+                reply(handler, 429, Retry_After="1")
+
+        model.service.answer = answer
+        flow, given, settings = self.prepared(model)
+        await start_worker(flows=[flow], **settings)
+        run = await client.submit(flow, given, id="quote-1")
+
+        assert await run.result(20) == "12 for 19 tokens"
+        usage = {"prompt_tokens": 14, "completion_tokens": 5, "total_tokens": 19}
+        assert (await run.outputs())["ask"]["usage"] == usage
+        assert len(starts) == 2
+        assert starts[1] - starts[0] >= 1
+        keys = {asked.header("idempotency-key") for asked in model.service.asked}
+        assert keys == {"quote-1:ask:0"}
+        [request] = model.requests  # the service has checked its key
+        assert request["messages"][1] == {"role": "user", "content": "What do 3 cost?"}
+        log = await run.events()
+        [retried] = [each for each in log if each.type == "node_retried"]
+        assert (retried.details["is_snoozed"], retried.failure.code) == (True, "task.retry_later")
+        assert KEY not in str(log)
 
     def test_may_choose_a_port(self, model):
         model.say = {"content": None, "refusal": "No."}

@@ -7,14 +7,13 @@ import re
 from base64 import b64decode
 from collections.abc import Iterator
 from datetime import timedelta
-from functools import partial
 from http.server import BaseHTTPRequestHandler
 from typing import Any, ClassVar
 
 import msgspec
 import pytest
 
-from perdure import AsyncClient, AsyncContext, Context, Flow, Grant, Retry, RunFailed
+from perdure import AsyncClient, AsyncContext, Context, Flow, Grant, RunFailed
 from perdure.clock import ManualClock
 from perdure.flows.built import BuiltFlow
 from perdure.model.run import RunStatus
@@ -31,8 +30,6 @@ from tests.worker.conftest import StartWorker, client, start_worker
 from tests.worker.harness import until
 
 __all__ = ["client", "start_worker"]
-
-
 LOOPBACK = Http(allow=["127.0.0.1"])
 ANYWHERE = (Grant("api_key", hosts=["*"]),)
 
@@ -290,9 +287,9 @@ class TestAKindOfYours:
         flow = Flow.from_yaml(self.FLOW, node_types=[Haggle])
         await start_worker(flows=[flow])
         run = await client.submit(flow, 10)
-        await waiting(client, run.id)
+        await until(lambda: offers(client, run.id), [10])
         await client.runs.report(run.id, "haggle", status="completed", result="more")
-        await until(lambda: offered(client, run.id, 11))
+        await until(lambda: offers(client, run.id), [11])
         await client.runs.report(run.id, "haggle", status="completed", result="fine")
 
         assert await run.result(20) == "not 11"
@@ -303,7 +300,7 @@ class TestAKindOfYours:
         await start_worker(flows=[flow], store=store_at(memory_url, clock=clock), poll="20ms")
         async with AsyncClient(store_at(memory_url, clock=clock)) as client:
             run = await client.submit(flow, 4)
-            await waiting(client, run.id)
+            await until(lambda: offers(client, run.id), [4])
             clock.advance(Haggle.poll_every)
 
             assert await run.result(20) == "for 4"
@@ -312,61 +309,10 @@ class TestAKindOfYours:
         assert await at_work(Flow.from_yaml(self.FLOW, node_types=[Haggle]), 0) is None
 
 
-class Insist(NodeType):
-    """Starts its work again when it failed: by a pause, or by an error that is retried."""
-
-    name = "insist"
-
-    class Config(NodeConfig):
-        raises: bool
-
-    async def execute(self, config: Config, ctx: AsyncContext) -> Any:
-        return paused({"attempt": ctx.attempt, "raises": config.raises})
-
-    async def resume(self, checkpoint: Any, report: Report, ctx: AsyncContext) -> Any:
-        assert checkpoint["attempt"] == ctx.attempt
-        if ctx.attempt == 3:
-            return "gave up"
-        if checkpoint["raises"]:
-            raise ValueError("it failed")
-        return paused({**checkpoint, "attempt": ctx.attempt + 1})
-
-
-class TestAttempt:
-    @pytest.mark.parametrize("raises", [False, True])
-    async def test_counts_on_when_a_node_is_resumed(self, client, start_worker, raises):
-        again = Retry(5, first=0)
-        insisting = Flow("insisting").use(Insist, {"raises": raises}, name="ask", retries=again)
-        flow = insisting.build()
-        await start_worker(flows=[flow])
-        run = await client.submit(flow)
-        for attempt in (1, 2, 3):
-            await until(partial(is_paused_at, client, run.id, attempt))
-            await client.runs.report(run.id, "ask", status="failed", error="no")
-
-        assert await run.result(20) == "gave up"
-        events = await client.runs.events(run.id)
-        retried = [each.details["attempt"] for each in events if each.type == "node_retried"]
-        assert retried == ([1, 2] if raises else [])
-
-
-async def is_paused_at(client: AsyncClient, run: str, attempt: int) -> bool:
+async def offers(client: AsyncClient, run: str) -> list[Any]:
+    """What the run has asked somebody outside."""
     waits = await client.waits.list(run=run, type="external")
-    return [wait.detail["attempt"] for wait in waits] == [attempt]
-
-
-async def waiting(client: AsyncClient, run: str) -> None:
-    """Until the run waits for somebody outside."""
-
-    async def is_so() -> bool:
-        return bool(await client.waits.list(run=run, type="external"))
-
-    await until(is_so)
-
-
-async def offered(client: AsyncClient, run: str, offer: int) -> bool:
-    waits = await client.waits.list(run=run, type="external")
-    return [wait.detail for wait in waits] == [{"offer": offer}]
+    return [wait.detail["offer"] for wait in waits]
 
 
 async def started(client: AsyncClient) -> bool:
@@ -374,11 +320,7 @@ async def started(client: AsyncClient) -> bool:
 
 
 PAGE = page("docs/howto/node-types.md")
-
-
 KINDS = NodeTypes()
-
-
 REQUIRED = object()
 
 

@@ -63,6 +63,10 @@ def forked() -> Flow:
     return Flow("o").fork(a=fetch, b=charge)
 
 
+def followed_by(body: Any, **given: Any) -> Flow:
+    return Flow("o").then(body, **given)
+
+
 def routed(**options: Any) -> Flow:
     return Flow("o").route("kind", {"pay": charge}, **options)
 
@@ -172,6 +176,12 @@ class TestOneFault:
             (Flow("o").wait_for_signal("go", name=anything), "argument.type", "name"),
             *((Flow("o").then(pack).flow(x), "flow.not_built", "") for x in NOT_BUILT),
             (Flow("o").map(child, retries=3), "flow.task_option", "child.retries"),
+            (Flow("o").map(pack, delay="1h"), "flow.child_option", "pack.delay"),
+            (followed_by(pack, delay="1h"), "flow.child_option", "pack.delay"),
+            *(
+                (followed_by(child, **{x: "1h"}), "argument.unknown", f"child.{x}")
+                for x in ("run_at", "deadline")
+            ),
             # Finding 14: UnicodeEncodeError, and only when a run was submitted.
             (Flow("o").approve("\ud800"), "flow.unstorable_text", "approve"),
             (Flow("o").approve("ok?", message="\ud800"), "flow.unstorable_text", "approve"),

@@ -48,3 +48,15 @@ def failing(
     assert failure is not None
     assert (failure.code or None) == code, failure
     assert type in (None, failure.type), failure
+
+
+async def fails(
+    handle: Any,
+    code: str | None,
+    error: type[JobUnsuccessful | RunUnsuccessful],
+    *,
+    type: str | None = None,
+) -> None:
+    """Wait for the end of a run or job, and expect such a failure."""
+    with failing(code, error, type=type):
+        await handle.result(30)

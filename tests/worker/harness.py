@@ -157,8 +157,8 @@ async def soon(awaitable: Any) -> Any:
     return await asyncio.wait_for(awaitable, WAIT_SECONDS)
 
 
-async def until(is_so: Callable[[], Awaitable[bool]]) -> None:
-    """Ask again and again, for what no event tells."""
+async def until(ask: Callable[[], Awaitable[Any]], expected: Any = True) -> None:
+    """Ask again and again until the answer is the expected one, for what no event tells."""
     async with asyncio.timeout(WAIT_SECONDS):
-        while not await is_so():  # noqa: ASYNC110 (nobody would set an event)
+        while await ask() != expected:  # noqa: ASYNC110 (nobody would set an event)
             await asyncio.sleep(0.02)

@@ -10,16 +10,7 @@ import threading
 import time
 from multiprocessing.connection import Connection
 
-from perdure import (
-    CONTEXT,
-    AsyncContext,
-    BaseContext,
-    Context,
-    Retry,
-    RetryLater,
-    resource,
-    task,
-)
+from perdure import CONTEXT, AsyncContext, BaseContext, Context, Retry, RetryLater, resource, task
 
 LONG_SECONDS = 60
 DEEP = 900

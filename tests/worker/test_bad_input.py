@@ -26,13 +26,9 @@ from perdure import (
 )
 from perdure.worker.events import WorkerEvent
 from tests.support.held import insert_call
-from tests.support.refusal import failing, refused
+from tests.support.refusal import fails, refused
+from tests.support.tasks import nothing
 from tests.worker import process_tasks
-
-
-@task
-async def nothing() -> None:
-    pass
 
 
 @task(name="nothing")
@@ -233,8 +229,7 @@ async def test_of_a_foreign_client_fails_its_job_for_good(client, store, start_w
     await start_worker(work, concurrency=1)
     for stored in UNUSABLE:
         job = await insert_call(store, work.name, stored)
-        with failing("job.invalid_input", JobFailed):
-            await client.jobs.handle(job).result(15)
+        await fails(client.jobs.handle(job), "job.invalid_input", JobFailed)
 
     assert calls == []
 
@@ -250,15 +245,14 @@ async def test_results_that_cannot_be_stored_fail_the_job(client, start_worker, 
     }
     results["cycle"].append(results["cycle"])
 
-    @task(name="give", retries=Retry(5, first=0))
-    async def give_async(name: str) -> Any:
-        return results[name]
-
-    @task(name="give", retries=Retry(5, first=0))
     def give_sync(name: str) -> Any:
         return results[name]
 
-    give: Any = give_async if found_type == "async" else give_sync
+    async def give_async(name: str) -> Any:
+        return results[name]
+
+    bodies: dict[str, Any] = {"async": give_async, "sync": give_sync}
+    give = task(name="give", retries=Retry(5, first=0))(bodies[found_type])
     worker = await start_worker(give, payload_max_bytes=1_000)
     for name in results:
         with pytest.raises(JobFailed) as caught:

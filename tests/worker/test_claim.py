@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import asynccontextmanager
 from datetime import timedelta
 
 import pytest
@@ -13,6 +14,7 @@ from perdure import (
     AsyncJobQueue,
     ClaimLost,
     Context,
+    Flow,
     Status,
     Worker,
     task,
@@ -23,7 +25,7 @@ from perdure.model.payload import PlainCodec
 from perdure.model.worker import Renewal
 from perdure.store.contract import POLL_PARTITIONS_MAX
 from perdure.tasks.node_type import TaskRegistry
-from perdure.testing.contract.builders import new_job
+from perdure.testing.contract.builders import claim, new_job
 from perdure.worker.attempt import Attempt
 from perdure.worker.code import FlowCode, TaskCode
 from perdure.worker.events import (
@@ -36,7 +38,6 @@ from perdure.worker.events import (
 )
 from perdure.worker.runner import JobRunner
 from perdure.worker.secrets import Secrets
-from tests.support.held import claimed_by
 from tests.support.tasks import echo, gated, nothing
 from tests.worker.harness import WAIT_SECONDS, Gate, soon
 
@@ -146,33 +147,61 @@ async def is_over(attempt: Attempt) -> None:
 class TestPrefetch:
     """Prefetched jobs wait for a slot for a moment, each from its own claim on."""
 
-    async def test_only_what_waited_too_long_is_requeued(self, client, store):
-        """Finding 33: jobs claimed later were requeued with those that had waited too long."""
-        gate, wait = gated()
-        worker = Worker(store, tasks=[wait], concurrency=1, id=WORKER)
-        code = TaskCode(TaskRegistry([wait]), FlowCode([]), Secrets(None))
+    @asynccontextmanager
+    async def _prefetching(self, store, partitions, *tasks, flows=()):
+        """A runner with one slot and a claimed job of each partition; its attempts."""
+        worker = Worker(store, tasks=tasks, flows=flows, concurrency=1, id=WORKER)
+        code = TaskCode(TaskRegistry(tasks), FlowCode(flows), Secrets(None))
         runner = JobRunner(
             store, code, worker.settings, worker._info(), PlainCodec(), WorkerEvents(WORKER)
         )
-        for _ in range(3):
-            await client.enqueue(wait)
-        lease = timedelta(minutes=1)
-        claims = [await claimed_by(store, wait.name, worker=WORKER, lease=lease) for _ in range(3)]
-        for claimed in claims:
-            runner.take(claimed, is_fresh=True)
-        _running, early, late = list(runner.claimed.values())
-
-        await is_over(early)
-        is_late_too = late.is_over
-        await is_over(late)  # which has a timer of its own
-        gate.open()
+        claims = {"namespace": "default", "worker": WORKER, "lease": timedelta(minutes=1)}
+        for partition in partitions:
+            runner.take(await claim(store, partition, limit=1, **claims), is_fresh=True)
+        yield list(runner.claimed.values())
         runner.stop()
         await runner.is_idle.wait()
         await runner.commits.flush()
         runner.close()
+
+    async def test_only_what_waited_too_long_is_requeued(self, client, store):
+        """Finding 33: jobs claimed later were requeued with those that had waited too long."""
+        gate, wait = gated()
+        for _ in range(3):
+            await client.enqueue(wait)
+        partitions = [Partition(queue="default", task=wait.name)] * 3
+        async with self._prefetching(store, partitions, wait) as (_running, early, late):
+            await is_over(early)
+            is_late_too = late.is_over
+            await is_over(late)  # which has a timer of its own
+            gate.open()
         counts = [await client.jobs.count(status=status) for status in ("waiting", "completed")]
         assert counts == [2, 1]
         assert not is_late_too
+
+    async def test_the_job_of_a_run_that_was_lowered_waits_for_its_new_turn(
+        self, client, store, start_worker
+    ):
+        gate, wait = gated()
+        order: list[tuple[str, int]] = []
+
+        @task
+        async def note(name: str, ctx: AsyncContext = CONTEXT) -> None:
+            order.append((name, ctx.attempt))
+
+        flow = Flow("noted").then(note).build()
+        await client.enqueue(wait)
+        run = await client.submit(flow, "lowered", priority="critical")
+        node = Partition(queue="default", task=note.name, flow=flow.graph.text)
+        partitions = [Partition(queue="default", task=wait.name), node]
+        async with self._prefetching(store, partitions, wait, flows=[flow]) as (_, prefetched):
+            await client.runs.set_priority(run.id, "minimal")
+            await client.enqueue(note, "usual")
+            await is_over(prefetched)
+            gate.open()
+        await start_worker(note, flows=[flow], concurrency=1)
+        await run.result(10)
+        assert order == [("usual", 1), ("lowered", 1)]
 
 
 class TestFencing:

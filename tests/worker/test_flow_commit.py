@@ -28,7 +28,7 @@ from perdure.model.payload import PlainCodec
 from perdure.model.trigger import CancelRun
 from perdure.worker.events import AttemptCompleted, AttemptLost, AttemptRequeued, AttemptStarted
 from tests.support.held import append_event
-from tests.support.refusal import failing
+from tests.support.refusal import fails
 from tests.support.tasks import flaky
 from tests.worker.harness import Gate, Peak, Running, until
 
@@ -324,8 +324,7 @@ class TestCommit:
         flow = Flow("failing").then(fail).build()
         worker = await start_worker(flows=[flow], concurrency=1)
         for _ in range(3):
-            with failing(None, RunFailed, type="ValueError"):
-                await (await client.submit(flow)).result(10)
+            await fails(await client.submit(flow), None, RunFailed, type="ValueError")
 
         assert worker.worker.stats().running == 0
 
@@ -356,12 +355,8 @@ class TestCancel:
         before = await child.status()
         await start_worker(flows=[flow])
         await reaches(child, RunStatus.CANCELLED)
-
-        async def are_closed() -> bool:
-            return await store.queries.run_waits("default", run.id) == []
-
         assert before is RunStatus.WAITING
-        await until(are_closed)
+        await until(lambda: store.queries.run_waits("default", run.id), [])
 
 
 class TestUndo:

@@ -10,7 +10,6 @@ import pytest
 
 from perdure import (
     CONTEXT,
-    AsyncClient,
     AsyncContext,
     Context,
     Flow,
@@ -28,21 +27,14 @@ from perdure.model.wait import Report, ReportStatus
 from perdure.store.contract import Store
 from perdure.tasks.node_type import NodeType
 from perdure.tasks.result import complete, failed, paused, skipped
-from perdure.worker.events import AttemptRequeued
+from perdure.worker.events import AttemptParked, AttemptRequeued
 from perdure.worker.steps import past_pauses, save_checkpoint
 from tests.support.held import claimed_by
-from tests.support.refusal import failing
+from tests.support.refusal import fails
 from tests.worker import process_tasks
 from tests.worker.harness import Gate, until
 
 AGAIN = Retry(3, first=0)
-
-
-async def wait_until(client: AsyncClient, run: str, status: RunStatus) -> None:
-    async def is_so() -> bool:
-        return (await client.runs.get(run)).status is status
-
-    await until(is_so)
 
 
 async def claimed(store: Store, lease: timedelta = timedelta(hours=1)) -> ClaimedJob:
@@ -55,12 +47,21 @@ async def approved(ctx: AsyncContext = CONTEXT) -> Any:
     return (await ctx.pause("approval")).status
 
 
-class TestPauseInANode:
-    async def test_tells_pauses_of_one_name_apart_by_their_order(self, client, start_worker):
-        @task
-        async def work(_: Any, ctx: AsyncContext = CONTEXT) -> Any:
-            return [(await ctx.pause()).result, (await ctx.pause()).result]
+@task(name="work")
+async def pause_twice(_: Any, ctx: AsyncContext = CONTEXT) -> Any:
+    return [(await ctx.pause()).result, (await ctx.pause()).result]
 
+
+@task(name="work")
+async def pause_side_by_side(_: Any, ctx: AsyncContext = CONTEXT) -> Any:
+    async with asyncio.TaskGroup() as group:
+        pauses = [group.create_task(ctx.pause(name)) for name in ("one", "two")]
+    return [each.result().result for each in pauses]
+
+
+class TestPauseInANode:
+    @pytest.mark.parametrize("work", [pause_twice, pause_side_by_side])
+    async def test_is_told_from_others_by_order_or_name(self, client, start_worker, work):
         flow = Flow("twice").then(work).build()
         worker = await start_worker(flows=[flow])
         run = await client.submit(flow)
@@ -89,23 +90,6 @@ class TestPauseInANode:
         await client.runs.report(run.id, "stubborn", status="completed", result="told")
 
         assert await run.result(10) == "told"
-
-    async def test_ends_bodies_that_wait_side_by_side(self, client, start_worker):
-        @task
-        async def both(_: Any, ctx: AsyncContext = CONTEXT) -> Any:
-            async with asyncio.TaskGroup() as group:
-                one = group.create_task(ctx.pause("one"))
-                two = group.create_task(ctx.pause("two"))
-            return [one.result().result, two.result().result]
-
-        flow = Flow("both").then(both).build()
-        worker = await start_worker(flows=[flow])
-        run = await client.submit(flow)
-        for number in (1, 2):
-            await worker.emitted(AttemptRequeued, count=number)
-            await client.runs.report(run.id, "both", status="completed", result=number)
-
-        assert await run.result(10) == [1, 2]
 
     async def test_keeps_steps_and_retries_after_it(self, client, start_worker):
         ran: list[str] = []
@@ -164,8 +148,7 @@ class TestPauseInANode:
             raise ValueError("no")
 
         flow = Flow("undoing").then(work, undo=take_back).then(fail).build()
-        with failing(None, RunFailed, type="ValueError"):
-            await (await world.submit(flow)).result(10)
+        await fails(await world.submit(flow), None, RunFailed, type="ValueError")
 
         assert refused_as == ["node.cannot_pause"]
 
@@ -192,6 +175,46 @@ class TestPauseInANode:
         assert await run.result(10) == 1
 
 
+class Insist(NodeType):
+    """Starts its work again when it failed: by a pause, or by an error that is retried."""
+
+    name = "insist"
+
+    def __init__(self, raises: bool) -> None:
+        self.raises = raises
+        self.attempts: list[int] = []
+
+    def execute(self, config: Any, ctx: Context) -> Any:
+        return paused(ctx.attempt)
+
+    def resume(self, checkpoint: Any, report: Report, ctx: Context) -> Any:
+        assert checkpoint == ctx.attempt
+        self.attempts.append(ctx.attempt)
+        if ctx.attempt == 3:
+            return "gave up"
+        if self.raises:
+            raise ValueError("it failed")
+        return paused(ctx.attempt + 1)
+
+
+@pytest.mark.parametrize("raises", [False, True])
+async def test_attempts_are_counted_on_when_a_node_is_resumed(client, start_worker, raises):
+    insist = Insist(raises)
+    flow = Flow("insisting").use(insist, name="ask", retries=Retry(5, first=0)).build()
+    worker = await start_worker(flows=[flow])
+    run = await client.submit(flow)
+    for number in (1, 2, 3):
+        await worker.emitted(AttemptParked, count=number)
+        await client.runs.report(run.id, "ask", status="failed", error="no")
+
+    assert await run.result(10) == "gave up"
+    assert insist.attempts == [1, 2, 3]
+    retried = [
+        each.details["attempt"] for each in await run.events() if each.type == "node_retried"
+    ]
+    assert retried == ([1, 2] if raises else [])
+
+
 class TestReturned:
     async def test_unknown_port_fails_the_node_for_good(self, client, start_worker):
         tries: list[int] = []
@@ -205,10 +228,8 @@ class TestReturned:
         none = Flow("none").then(judge).build()
         await start_worker(flows=[some, none], hold_off="0s")
 
-        with failing("node.unknown_port", RunFailed):
-            await (await client.submit(some)).result(10)
-        with failing("node.no_ports", RunFailed):
-            await (await client.submit(none)).result(10)
+        await fails(await client.submit(some), "node.unknown_port", RunFailed)
+        await fails(await client.submit(none), "node.no_ports", RunFailed)
         assert len(tries) == 2
 
     async def test_failure_is_for_good(self, client, start_worker):
@@ -238,8 +259,7 @@ class TestReturned:
             return paused(object())
 
         flow = Flow("odd").then(odd).build()
-        with failing("payload.not_serializable", RunFailed):
-            await (await world.submit(flow)).result(10)
+        await fails(await world.submit(flow), "payload.not_serializable", RunFailed)
 
 
 class TestPlainJob:
@@ -315,16 +335,14 @@ class TestPlainJob:
 
         assert await (await world.enqueue(result, "")).result(10) == 1
         assert await (await client.enqueue(result, "skip")).result(10) is None
-        with failing("job.no_ports", JobFailed):
-            await (await client.enqueue(result, "x")).result(10)
+        await fails(await client.enqueue(result, "x"), "job.no_ports", JobFailed)
 
     async def test_has_no_deadline(self, world):
         @task(retries=AGAIN)
         async def work(ctx: AsyncContext = CONTEXT) -> None:
             await ctx.pause(deadline="1h")
 
-        with failing("job.pause_deadline", JobFailed):
-            await (await world.enqueue(work)).result(10)
+        await fails(await world.enqueue(work), "job.pause_deadline", JobFailed)
 
 
 class Order(NodeType):
@@ -355,7 +373,7 @@ class TestCancel:
         flow = Flow("orders").use(order, retries=Retry(2, first=0)).build()
         worker = await start_worker(flows=[flow], hold_off="0s")
         run = await client.submit(flow)
-        await wait_until(client, run.id, RunStatus.WAITING)
+        await until(run.status, RunStatus.WAITING)
         await worker.stop()
 
         await client.runs.cancel(run.id, reason="enough", by="ann")
@@ -366,7 +384,7 @@ class TestCancel:
         assert [(node.id, node.status) for node in await run.nodes()] == [("order", "cancelled")]
         assert order.cancelled == []
         await start_worker(flows=[flow], hold_off="0s")
-        await wait_until(client, run.id, RunStatus.CANCELLED)
+        await until(run.status, RunStatus.CANCELLED)
         assert order.cancelled == [(None, "cancel")] * min(failures + 1, 3)
         record = await client.runs.get(run.id)
         assert (record.reason, record.by) == ("enough", "ann")
@@ -376,7 +394,7 @@ class TestCancel:
 
     async def test_is_called_at_the_deadline_and_with_a_failed_run(self, world):
         order = Order(deadline="50ms")
-        late = Flow("late").use(order, on_timeout="late").then(fails, after="order:late").build()
+        late = Flow("late").use(order, on_timeout="late").then(stumbles, after="order:late").build()
         run = await world.submit(late)
 
         with pytest.raises(RunFailed):
@@ -385,5 +403,5 @@ class TestCancel:
 
 
 @task
-def fails(_: Any) -> None:
+def stumbles(_: Any) -> None:
     raise Permanent("no")

@@ -7,17 +7,7 @@ from typing import Any
 
 import pytest
 
-from perdure import (
-    CONTEXT,
-    Context,
-    Failure,
-    Flow,
-    Grant,
-    RunFailed,
-    Worker,
-    run_flow,
-    task,
-)
+from perdure import CONTEXT, Context, Failure, Flow, Grant, RunFailed, Worker, run_flow, task
 from perdure.flows.built import BuiltFlow
 from perdure.nodes.http import Http
 from perdure.testing import Kit

@@ -57,7 +57,7 @@ from perdure.worker.live import LiveEvents
 from perdure.worker.poller import MAINTENANCE_SECONDS, OUTAGE_SECONDS, Poller
 from perdure.worker.secrets import Secrets
 from tests.support.held import claimed_by
-from tests.support.refusal import failing
+from tests.support.refusal import fails
 from tests.support.tasks import gated, nothing
 from tests.worker.conftest import StartWorker
 from tests.worker.harness import Gate, Running, until
@@ -173,8 +173,7 @@ class TestLeases:
                     break
         await start_worker(nothing, max_crashes=2, poll="100ms")
 
-        with failing("job.too_many_crashes", JobDead):
-            await job.result(10)
+        await fails(job, "job.too_many_crashes", JobDead)
         assert (await job.record()).crashes == 3
         attempts = await job.attempts()
         assert [each.failure.code for each in attempts] == [
@@ -447,11 +446,7 @@ class TestRetention:
             await first.stop()
             clock.advance(timedelta(minutes=1))
             await start_worker(end, store=still_store, keep_completed=0)
-
-            async def is_gone() -> bool:
-                return await still_store.queries.job_states([job.id]) == {}
-
-            await until(is_gone)
+            await until(lambda: still_store.queries.job_states([job.id]), {})
 
 
 class RunningClock:

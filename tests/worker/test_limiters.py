@@ -29,7 +29,7 @@ from perdure.clock import system_clock
 from perdure.store.contract import Store
 from perdure.worker import claims, limiters
 from perdure.worker.events import AttemptStarted
-from tests.support.refusal import failing, refused
+from tests.support.refusal import fails, refused
 from tests.support.tasks import gated, nothing
 from tests.worker.harness import Peak, until
 from tests.worker.test_leases import claim_and_die
@@ -472,6 +472,5 @@ async def test_a_suspect_needs_a_place_unless_it_is_dead_lettered(
         await job.result(15)
         assert shelf.acquired
     else:
-        with failing("job.too_many_crashes", JobDead):
-            await job.result(15)
+        await fails(job, "job.too_many_crashes", JobDead)
     await until(shelf.is_empty)

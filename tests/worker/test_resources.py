@@ -29,7 +29,7 @@ from perdure import (
     task,
 )
 from perdure.testing import AsyncKit
-from tests.support.refusal import failing, refused
+from tests.support.refusal import failing, fails, refused
 from tests.support.tasks import nothing
 from tests.worker import resource_tasks as tasks
 from tests.worker.conftest import StartWorker
@@ -164,8 +164,7 @@ class TestBodies:
             return "saved"
 
         job = await world.enqueue(save, provide=provide, provides=["session"])
-        with failing(None, JobFailed, type="OSError"):
-            await job.result(10)
+        await fails(job, None, JobFailed, type="OSError")
 
     async def test_mask_secrets_that_the_factory_reads(self, world):
         def provide(ctx: BaseContext) -> dict[str, Any]:
@@ -268,8 +267,7 @@ class TestRefused:
             pass
 
         job = await world.enqueue(save, provide=lambda ctx: built, provides=["session"])
-        with failing(code, JobFailed):
-            await job.result(10)
+        await fails(job, code, JobFailed)
 
     async def test_a_missing_name_in_the_context_fails_the_job_for_good(self, world):
         @task(retries=Retry(3, first=0))
@@ -279,8 +277,7 @@ class TestRefused:
             ctx.resources["other"]
 
         job = await world.enqueue(read, lifespan=opening(db=1))
-        with failing("resource.missing", JobFailed):
-            await job.result(10)
+        await fails(job, "resource.missing", JobFailed)
 
     @pytest.mark.parametrize(
         "code, settings",

@@ -62,10 +62,7 @@ class Runs:
         return sorted(each.id for each in found.items)
 
     async def are(self, status: RunStatus, *ids: str) -> None:
-        async def there() -> bool:
-            return await self.by_status(status) == sorted(ids)
-
-        await until(there)
+        await until(lambda: self.by_status(status), sorted(ids))
 
     async def go(self, id: str) -> Any:
         await self.client.runs.signal(id, "go", id)
@@ -286,8 +283,7 @@ class TestAQueuedRun:
 
 class TestMaxRunning:
     @pytest.mark.parametrize(
-        "given",
-        [0, "2", True, Rate(1, per=1), Concurrency(1, queue="q"), Concurrency(1, key=str)],
+        "given", [0, "2", True, Rate(1, per=1), Concurrency(1, queue="q"), Concurrency(1, key=str)]
     )
     async def test_must_be_a_number_or_a_concurrency(self, client, given):
         with pytest.raises(InvalidInput) as caught:

@@ -22,7 +22,7 @@ from perdure.model.ids import RunId
 from perdure.store.contract import Store
 from perdure.verify.verifier import verify_store
 from perdure.worker.events import AttemptFailed, AttemptRetried
-from tests.support.refusal import failing, refused
+from tests.support.refusal import fails, refused
 from tests.worker.harness import Gate, until
 
 PAST = datetime(2020, 1, 1, tzinfo=UTC)
@@ -56,6 +56,7 @@ async def _is_sound(store_url: str, store: Store):
 
 
 CHAIN = Flow("chain").then(pass_on).build()
+DEEP = Flow("deep").flow(CHAIN).build()
 WAITING = Flow("waiting").wait_for_signal("go").then(pass_on).build()
 
 
@@ -64,8 +65,7 @@ async def status(client: Any, id: str) -> RunStatus:
 
 
 async def times_out(run: Any) -> None:
-    with failing("run.timed_out", RunFailed):
-        await run.result(10)
+    await fails(run, "run.timed_out", RunFailed)
 
 
 class TestADelayedRun:
@@ -261,17 +261,16 @@ class TestThePlaceOfARun:
         await start_worker(flows=[parent])
         assert [await run.result(10), await above.result(10)] == [1, 1]
 
-    async def test_of_a_flow_is_served_by_its_workers(self, client, start_worker):
-        flow = Flow("placed", queue="gpu", tags=["eu"]).then(pass_on).build()
-        run = await client.submit(flow, 1)
-        await start_worker(flows=[flow])
-        assert await run.result(10) == 1
-
-    async def test_is_executed_there(self, client, start_worker):
-        flow = Flow("placed").then(pass_on).then(pass_on, name="again").build()
-        run = await client.submit(flow, 1, queue="gpu", tags=["eu"])
-        await start_worker(flows=[flow], queues=["gpu"], tags=["eu"])
-        assert await run.result(10) == 1
+    async def test_is_served_by_the_workers_of_its_flow_and_by_those_there(
+        self, client, start_worker
+    ):
+        there: dict[str, Any] = {"queue": "gpu", "tags": ["eu"]}
+        placed = Flow("placed", **there).then(pass_on).build()
+        moved = Flow("moved").then(pass_on).then(pass_on, name="again").build()
+        runs = [await client.submit(placed, 1), await client.submit(moved, 2, **there)]
+        await start_worker(flows=[placed])
+        await start_worker(flows=[moved], queues=["gpu"], tags=["eu"])
+        assert [await run.result(10) for run in runs] == [1, 2]
 
 
 class TestAChildRun:
@@ -309,6 +308,47 @@ class TestAChildRun:
         limit = timer.due_at - timer.opened_at
         assert (child.priority, job.queue, job.tags, limit) == expected
 
+    async def _delayed(self, client, method="flow", delay="1h", **settings):
+        """A run that waits for a delayed child run, and its flow."""
+        flow = getattr(Flow("parent", **settings), method)(DEEP, name="run", delay=delay).build()
+        read = Flow.from_yaml(flow.to_yaml(), flows=[DEEP], tasks=[pass_on])
+        plain = getattr(Flow("parent"), method)(DEEP, name="run").build()
+        assert (read.version, read.settings) == (plain.version, flow.settings)
+        return read, await client.submit(read, 1 if method == "flow" else [1, 1], id="p")
+
+    @pytest.mark.parametrize("method, id", [("flow", "p/run"), ("map", "p/run[1]")])
+    async def test_may_be_delayed(self, client, start_worker, store, method, id):
+        flow, run = await self._delayed(client, method)
+        await start_worker(flows=[flow])
+        child = await client.runs.get(id)
+        assert (child.status, child.started_at) == (RunStatus.QUEUED, None)
+        assert child.start_at == child.created_at + HOUR
+        assert await store.queries.run_jobs("default", child.id) == []
+        for waiting, code in ((run.id, "explain.child"), (id, "explain.run_queued")):
+            explained = await client.runs.explain(waiting)
+            assert {each.code for each in explained.findings} == {code}
+        await run.cancel()
+        assert await status(client, id) is RunStatus.CANCELLED
+
+    async def test_that_is_delayed_starts_while_its_parent_is_paused(self, client, start_worker):
+        flow, run = await self._delayed(client, delay="50ms")
+        await run.pause()
+        await start_worker(flows=[flow])
+        await client.runs.handle("p/run").result(10)
+        assert await status(client, run.id) is RunStatus.PAUSED
+        await run.resume()
+        assert await run.result(10) == 1
+        child = await client.runs.get("p/run")
+        assert child.started_at >= child.start_at
+        assert (await client.runs.get("p/run/chain")).settings.delay_ms is None
+
+    async def test_that_is_delayed_ends_with_its_parent(self, client, start_worker):
+        flow, run = await self._delayed(client, timeout="100ms")
+        await start_worker(flows=[flow])
+        await times_out(run)
+        await until(lambda: _is_ended(client, "p/run"))
+        assert await status(client, "p/run") is RunStatus.CANCELLED
+
 
 class TestATimeout:
     async def test_fails_the_run_and_cancels_its_children(self, client, start_worker):
@@ -341,8 +381,7 @@ class TestATimeout:
         assert await status(client, run.id) is RunStatus.COMPENSATING
         assert await store.queries.run_waits("default", run.id) == []  # nor the timer
         gate.open()
-        with failing(None, RunFailed, type="ValueError"):
-            await run.result(10)
+        await fails(run, None, RunFailed, type="ValueError")
 
     async def test_counts_while_the_run_is_paused_but_not_while_it_is_queued(
         self, client, start_worker
@@ -415,18 +454,15 @@ class TestAttemptsOfARun:
             .build()
         )
         run = await world.submit(flow, 1)
-        with failing("run.attempts_exhausted", RunFailed):
-            await run.result(10)
+        await fails(run, "run.attempts_exhausted", RunFailed)
         await client.runs.retry(run.id)
-        with failing("run.attempts_exhausted", RunFailed):
-            await run.result(10)
+        await fails(run, "run.attempts_exhausted", RunFailed)
 
     async def test_are_not_said_to_be_retried_when_they_are_exhausted(self, client, start_worker):
         flow = Flow("failing", max_attempts=1).then(fail).build()
         worker = await start_worker(flows=[flow])
         run = await client.submit(flow, 1)
-        with failing("run.attempts_exhausted", RunFailed):
-            await run.result(10)
+        await fails(run, "run.attempts_exhausted", RunFailed)
         await worker.emitted(AttemptFailed)
         assert worker.all(AttemptRetried) == []
 

@@ -22,7 +22,7 @@ from perdure import (
 )
 from perdure.operations.records import EventRecord
 from perdure.worker import steps
-from tests.support.refusal import failing
+from tests.support.refusal import failing, fails
 from tests.support.tasks import echo
 from tests.worker import process_tasks
 
@@ -164,8 +164,7 @@ class TestSteps:
         async def work(ctx: AsyncContext = CONTEXT) -> None:
             await ctx.step("odd", lambda: object())
 
-        with failing("payload.not_serializable", JobFailed):
-            await (await world.enqueue(work)).result(10)
+        await fails(await world.enqueue(work), "payload.not_serializable", JobFailed)
 
     async def test_who_a_body_is(self, client, start_worker):
         def seen(ctx: BaseContext) -> list[Any]:
@@ -306,8 +305,7 @@ class TestNodeRetries:
             .build()
         )
         run = await world.submit(flow, **QUICK)
-        with failing(None, RunFailed, type="ValueError"):
-            await run.result(10)
+        await fails(run, None, RunFailed, type="ValueError")
 
         assert attempts_failed(await run.events()) == [("one", 1, "attempt 1")]
 
@@ -324,8 +322,7 @@ class TestNodeRetries:
         hang = hang_async if found_type == "async" else hang_sync
         flow = Flow("timeout").then(hang, timeout="30ms", retries=Retry(1, first=0)).build()
         run = await world.submit(flow, **QUICK)
-        with failing("attempt.timeout", RunFailed):
-            await run.result(10)
+        await fails(run, "attempt.timeout", RunFailed)
         assert len(attempts_failed(await run.events())) == 1
 
     async def test_a_check_that_raises_fails_its_loop(self, client, start_worker):

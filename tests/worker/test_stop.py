@@ -102,12 +102,13 @@ class TestStop:
         assert (await job.record()).attempt == 1
         assert await job.attempts() == []
 
+    @pytest.mark.parametrize("timeout", [None, "50ms"], ids=["stop", "timeout"])
     async def test_keeps_the_job_of_a_sync_body_while_its_abort_grace_lasts(
-        self, client, start_worker
+        self, client, start_worker, timeout
     ):
         gate = Gate()
 
-        @task
+        @task(timeout=timeout, retries=Retry(1, first="1h"))
         def finish(ctx: Context = CONTEXT) -> None:
             ctx.abort_signal.wait(10)
             gate.pass_in_thread()
@@ -115,33 +116,20 @@ class TestStop:
         worker = await start_worker(finish, abort_grace="1h")
         job = await client.enqueue(finish)
         await worker.emitted(AttemptStarted)
-        worker.worker.shutdown(0)
+        if timeout is None:
+            worker.worker.shutdown(0)
         await gate.reached()
         while_it_ran = await job.status()
         gate.open()
-        await worker.stopped()
 
+        if timeout is None:
+            await worker.stopped()
+            record = await job.record()
+            assert (record.status, record.attempt) == (Status.WAITING, 0)
+        else:
+            retried = await worker.emitted(AttemptRetried, job.id)
+            assert retried.failure.type == "perdure.errors.AttemptTimeout"
         assert while_it_ran is Status.ACTIVE
-        record = await job.record()
-        assert (record.status, record.attempt) == (Status.WAITING, 0)
-
-    async def test_keeps_the_job_of_a_timed_out_sync_body_likewise(self, client, start_worker):
-        gate = Gate()
-
-        @task(timeout="50ms", retries=Retry(1, first="1h"))
-        def finish(ctx: Context = CONTEXT) -> None:
-            ctx.abort_signal.wait(10)
-            gate.pass_in_thread()
-
-        worker = await start_worker(finish, abort_grace="1h")
-        job = await client.enqueue(finish)
-        await gate.reached()
-        while_it_ran = await job.status()
-        gate.open()
-        retried = await worker.emitted(AttemptRetried, job.id)
-
-        assert while_it_ran is Status.ACTIVE
-        assert retried.failure.type == "perdure.errors.AttemptTimeout"
 
     async def test_requeues_a_job_that_answers_cancellation_with_an_error(
         self, client, start_worker

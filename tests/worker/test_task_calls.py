@@ -35,7 +35,7 @@ from perdure.store.contract import EventsAfter, Store
 from perdure.tasks.node_type import NodeConfig, NodeType
 from perdure.tasks.result import complete, paused
 from perdure.worker.events import AttemptRequeued, AttemptRetried, AttemptStarted
-from tests.support.refusal import failing, refused
+from tests.support.refusal import failing, fails, refused
 from tests.support.tasks import echo
 from tests.worker import process_tasks
 
@@ -146,8 +146,7 @@ class TestConfig:
         )
         worker = await start_worker(flows=[flow], hold_off="0s")
 
-        with failing("job.invalid_input", RunFailed):
-            await (await client.submit(flow, 7)).result(10)
+        await fails(await client.submit(flow, 7), "job.invalid_input", RunFailed)
         assert worker.worker.stats().retried == 0
 
 
@@ -164,8 +163,7 @@ class TestSchemas:
         flow = Flow("small").then(work, inputs={"amount": "input"}, input_schema=schema).build()
 
         assert await (await world.submit(flow, 5, hold_off="0s")).result(10) == 5
-        with failing("node.invalid_input", RunFailed):
-            await (await client.submit(flow, 6)).result(10)
+        await fails(await client.submit(flow, 6), "node.invalid_input", RunFailed)
         assert ran == [5]
 
     async def test_of_the_output_is_an_error_that_is_retried(self, client, start_worker):
@@ -183,8 +181,7 @@ class TestSchemas:
         flow = Flow("process").then(process_tasks.echo_in_process, output_schema={"type": "string"})
         built = flow.build()
         assert await (await world.submit(built, "text")).result(30) == "text"
-        with failing("node.check_failed", RunFailed):
-            await (await client.submit(built, 5)).result(30)
+        await fails(await client.submit(built, 5), "node.check_failed", RunFailed)
 
 
 class TestCheck:
@@ -192,8 +189,7 @@ class TestCheck:
         check = {"condition": {"property": "total", "op": "lt", "value": 10}}
         flow = Flow("checked").then(load, check=check).build()
         assert (await (await world.submit(flow, 9)).result(10))["total"] == 9
-        with failing("node.check_failed", RunFailed):
-            await (await client.submit(flow, 10)).result(10)
+        await fails(await client.submit(flow, 10), "node.check_failed", RunFailed)
 
     async def test_that_is_advisory_is_noted(self, world, store):
         schema = {"properties": {"total": {"maximum": 5}}}
@@ -462,21 +458,11 @@ class TestAnotherContext:
 
         def in_thread(context: AsyncContext = CONTEXT) -> None: ...
 
-        wrong: dict[str, Any] = {
-            "body": "async",
-            "name": "ctx",
-            "declared": "Context",
-            "expected": "AsyncContext",
-        }
-        with refused("task.other_context", InvalidInput, **wrong):
+        wrong: dict[str, Any] = {"name": "ctx", "declared": "Context", "expected": "AsyncContext"}
+        with refused("task.other_context", InvalidInput, body="async", **wrong):
             task(later)
-        wrong = {
-            "body": "sync",
-            "name": "context",
-            "declared": "AsyncContext",
-            "expected": "Context",
-        }
-        with refused("task.other_context", InvalidInput, **wrong):
+        wrong = {"name": "context", "declared": "AsyncContext", "expected": "Context"}
+        with refused("task.other_context", InvalidInput, body="sync", **wrong):
             task(retries=3)(in_thread)
 
     def test_is_refused_in_a_function_and_a_node_type_of_a_flow(self):
@@ -571,18 +557,16 @@ class TestValues:
 
     @pytest.mark.parametrize("found_type", ["async", "sync"])
     async def test_an_unstorable_output_fails_its_node(self, world, found_type):
-        @task(name="odd", retries=5)
         async def odd_async(_: Any) -> Any:
             return object()
 
-        @task(name="odd", retries=5)
         def odd_sync(_: Any) -> Any:
             return {"deep": [object()]}
 
-        flow = Flow("odd").then(odd_async if found_type == "async" else odd_sync).build()
+        odd: Any = odd_async if found_type == "async" else odd_sync
+        flow = Flow("odd").then(odd, name="odd", retries=5).build()
         run = await world.submit(flow, 1)
-        with failing("payload.not_serializable", RunFailed):
-            await run.result(10)
+        await fails(run, "payload.not_serializable", RunFailed)
 
         assert [event.type for event in await run.events()][1:] == ["node_failed", "run_failed"]
 
@@ -615,8 +599,7 @@ class TestValues:
         goes_on = Flow("goes-on").then(echo).build()
         await start_worker(flows=[ends, goes_on])
 
-        with failing(None, RunFailed, type="SystemExit"):
-            await (await client.submit(ends, 1)).result(10)
+        await fails(await client.submit(ends, 1), None, RunFailed, type="SystemExit")
         assert await (await client.submit(goes_on, 2)).result(10) == 2
 
     async def test_each_of_two_flows_calls_its_own_task_of_one_name(self, client, start_worker):

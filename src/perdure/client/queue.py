@@ -35,6 +35,7 @@ from perdure.model.value import Value
 from perdure.model.wait import answer_step
 from perdure.operations.backend import Backend
 from perdure.operations.jobs import Jobs, job_id, parked_job
+from perdure.operations.live import publish_settled
 from perdure.operations.page import page_size
 from perdure.operations.queues import next_jobs, queue_stats, waiting_partitions
 from perdure.operations.records import JobChange, JobRecord, QueueStats, decoded
@@ -336,11 +337,12 @@ class AsyncJobQueue:
         store = await self._backend.store()
         if isinstance(job, str):
             return await self._settle_parked(store, JobId(job), outcome)
-        settlement = Settlement(claim=job.claim, outcome=outcome(job.claimed))
-        [status] = await store.jobs.settle([settlement])
+        decided = outcome(job.claimed)
+        [status] = await store.jobs.settle([Settlement(claim=job.claim, outcome=decided)])
         self._held.get(job.worker, {}).pop(job.claim, None)
         if status is None:
             raise ClaimLost(job_id=job.id, epoch=job.claim_epoch)
+        await publish_settled(self._backend, job.claimed, decided, status, job.worker)
         return status
 
     async def _settle_parked(
@@ -354,6 +356,7 @@ class AsyncJobQueue:
             settlement = Settlement(claim=Claim(id=id, epoch=job.epoch), outcome=decided)
             status = await store.jobs.settle_parked(settlement, self._id)
             if status is not None:
+                await publish_settled(self._backend, job, decided, status)
                 return status
 
     async def _partitions(

@@ -38,10 +38,10 @@ from perdure.flows.options import (
     TASK,
     AnyTask,
     ApprovalOptions,
+    BodyOptions,
     ChildOptions,
     Function,
     InputOptions,
-    NodeOptions,
     NodeTypeOptions,
     RouteOptions,
     TaskOptions,
@@ -243,7 +243,7 @@ class Flow(BuilderSteps, Generic[I, O]):
         items_max: int | None = None,
         name: str | None = None,
         after: After | None = None,
-        **options: Unpack[NodeOptions],
+        **options: Unpack[BodyOptions],
     ) -> Chain[I, Any]:
         """Call a task, or run a child flow, for each item of a list; outputs a list in its order.
 
@@ -264,7 +264,7 @@ class Flow(BuilderSteps, Generic[I, O]):
         on_max: str = "fail",
         name: str | None = None,
         after: After | None = None,
-        **options: Unpack[NodeOptions],
+        **options: Unpack[BodyOptions],
     ) -> Chain[I, Any]:
         """Call a task, or run a child flow, repeatedly on its own output until it is done.
 
@@ -343,7 +343,8 @@ class Flow(BuilderSteps, Generic[I, O]):
         """Run a built flow as a child run; outputs its result.
 
         ``priority``, ``queue``, ``tags`` and ``timeout`` are settings of the child run. They
-        override the defaults of its flow and the inherited settings.
+        override the defaults of its flow and the inherited settings. With ``delay``, it is queued
+        for that long before it starts.
         """
         given = {"body": flow, "on_error": on_error, "undo": undo, **options}
         return self._record("flow", Draft(FLOW, given, name, after))

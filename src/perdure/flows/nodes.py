@@ -23,6 +23,7 @@ from perdure.flows.check import DUPLICATE_BRANCH, NODE_ID
 from perdure.flows.options import (
     APPROVAL,
     CALL_SETTINGS,
+    CHILD_OPTION,
     CHILD_SETTINGS,
     DELAY,
     FLOW,
@@ -204,12 +205,16 @@ class Draft(BuilderStep):
         if form is FLOW and self.gathers:
             found.append(CHILD_GATHERS.fault(("gathers",)))
         values = read_options(form, given, found, wrong=self.wrong, is_yaml=assembly.is_yaml)
-        if isinstance(body, BuiltFlow):
+        if form in (MAP, LOOP):
+            code, unusable = CHILD_OPTION, CHILD_SETTINGS - CALL_SETTINGS
+            if isinstance(body, BuiltFlow):
+                code, unusable = TASK_OPTION, CALL_SETTINGS - CHILD_SETTINGS
             found += (
-                TASK_OPTION.fault((option,), option=option)
-                for option in (CALL_SETTINGS - CHILD_SETTINGS).intersection(given, form.parameters)
-                if given[option] is not None
+                code.fault((option,), option=option)
+                for option in unusable
+                if given.get(option) is not None
             )
+        if isinstance(body, BuiltFlow):
             assembly.set_child(id, child_settings(values))
         elif values.get("queue") == DEFAULT_QUEUE:
             assembly.keep_in_default_queue(id)

@@ -52,6 +52,9 @@ Fragment = Mapping[str, Any]
 EMPTY_CHECK = declare("flow.empty_check", "check needs a schema, a condition or both")
 ONE_OF = declare("flow.one_of", "needs either {names:or}[, not both: {given:and}]")
 TASK_OPTION = declare("flow.task_option", "{option} is for tasks; a child flow has its own nodes")
+CHILD_OPTION = declare(
+    "flow.child_option", "{option} is for child flows", "Add a delay node before it"
+)
 NEEDS_TIMEOUT = declare("flow.needs_timeout", "on_timeout needs {timeout}")
 
 
@@ -78,6 +81,7 @@ class InputOptions(TypedDict, total=False):
 class ChildOptions(InputOptions, total=False):
     """Settings of the child run; None leaves those of its flow and its parent."""
 
+    delay: Duration | None
     timeout: Duration | None
     queue: str | None
     priority: Priority | None
@@ -94,6 +98,11 @@ class NodeOptions(CallSettings, InputOptions, total=False):
     """``"fail"``, ``"continue"`` with null, or a port to continue on with the error."""
     undo: AnyTask | Function | None
     """Called with the node's output to compensate a failed or cancelled run."""
+
+
+class BodyOptions(NodeOptions, total=False):
+    delay: Duration | None
+    """For a child flow: how long each child run is queued before it starts."""
 
 
 class NodeTypeOptions(NodeOptions, total=False):
@@ -196,6 +205,10 @@ def _retries(value: Any, name: str) -> Retry | None:
 
 def _timeout(value: Any, name: str) -> timedelta:
     return check.span(value, name, is_positive=True)
+
+
+def _delay(value: Any, name: str) -> timedelta:
+    return check.span(value, name)
 
 
 def _delay_ms(value: Any, name: str) -> int:
@@ -566,8 +579,10 @@ _CALL = (
     _key("queue", check.name, NAME, "The queue of its jobs."),
     _key("tags", check.tags, NAMES, "Tags that a worker must have."),
 )
+_DELAY = _key("delay", _delay, DURATION, "How long a child run is queued before it starts.")
 # The same for child runs, which have nodes and retries of their own.
 _CHILD = (
+    _DELAY,
     _key("timeout", _timeout, DURATION, "Time limit of the child run."),
     _key("priority", check.priority, PRIORITY, "Priority of the child run."),
     _key("queue", check.name, NAME, "The queue of nodes without one of their own."),
@@ -640,6 +655,7 @@ MAP = NodeForm(
             "How many items the list may have."),
         *_INPUTS,
         *_CALL,
+        _DELAY,
         _ON_ERROR,
         _UNDO,
     ),
@@ -658,6 +674,7 @@ LOOP = NodeForm(
             is_needed=True),
         *_INPUTS,
         *_CALL,
+        _DELAY,
         _ON_ERROR,
         _UNDO,
     ),
@@ -787,6 +804,9 @@ def _unknown_options(form: NodeForm, given: Mapping[str, Any]) -> Iterator[Fault
             continue
         if form is FLOW and name in TASK.parameters:
             yield TASK_OPTION.fault((name,), option=name)
+            continue
+        if name in CHILD_SETTINGS - CALL_SETTINGS:
+            yield CHILD_OPTION.fault((name,), option=name)
             continue
         try:
             check.known(name, "option", form.parameters)

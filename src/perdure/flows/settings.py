@@ -121,11 +121,13 @@ def run_settings(
 
 def child_settings(values: Mapping[str, Any]) -> RunSettings:
     """What the options of a node set for its child runs."""
+    delay: timedelta | None = values["delay"]
     timeout: timedelta | None = values["timeout"]
     return RunSettings(
         priority=values["priority"],
         queue=values["queue"],
         tags=values["tags"] or (),
+        delay_ms=_milliseconds(delay) if delay else None,
         timeout_ms=None if timeout is None else _milliseconds(timeout),
     )
 
@@ -182,6 +184,7 @@ def _of_children(flow: BuiltFlow, known: Known) -> tuple[dict[str, RunSettings],
                 priority=given.priority,
                 queue=given.queue or child.settings.queue,
                 tags=given.tags or child.settings.tags,
+                delay_ms=given.delay_ms,
                 timeout_ms=given.timeout_ms or child.settings.timeout_ms,
                 max_running=None,
                 running_key="",

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from perdure.model.failure import Failure
 from perdure.model.ids import JobId
@@ -133,6 +137,15 @@ class EventFilter(Value):
         return tuple(each.partition(".")[2] for each in wanted)
 
 
+def decode_filters(stored: Mapping[str, bytes]) -> dict[str, EventFilter]:
+    """The filters of subscribers by id, except those of clients in a newer version."""
+    found: dict[str, EventFilter] = {}
+    for id, filter in stored.items():
+        with suppress(msgspec.DecodeError):
+            found[id] = msgspec.json.decode(filter, type=EventFilter)
+    return found
+
+
 class EndFilter(Value):
     """Selects ended jobs, or ended runs. None means any."""
 
@@ -155,6 +168,16 @@ class EndedJob(Value):
     queue: str
     task: str
     attempt: int
+
+
+def encode_event(event: ClientEvent, codec: Codec) -> bytes:
+    """An event as published, without its large parts if it is too large."""
+    data = msgspec.json.encode(event)
+    if len(data) > EVENT_MAX_BYTES:
+        progress = event.progress and replace(event.progress, details=None)
+        failure = event.failure and replace(event.failure, traceback="", causes=())
+        data = msgspec.json.encode(replace(event, progress=progress, failure=failure))
+    return codec.encode(data)
 
 
 def bounded_result(

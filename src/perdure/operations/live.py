@@ -10,8 +10,17 @@ import msgspec
 
 from perdure import clock
 from perdure.clock import new_id
-from perdure.model.client_event import LISTENING, ClientEvent, EventFilter
-from perdure.model.ids import JobId
+from perdure.errors import StoreError
+from perdure.model.client_event import (
+    LISTENING,
+    ClientEvent,
+    EventFilter,
+    decode_filters,
+    encode_event,
+)
+from perdure.model.ids import JobId, WorkerId
+from perdure.model.job import ClaimedJob, Job, Status
+from perdure.model.outcome import Outcome, Retried
 from perdure.model.payload import Codec
 from perdure.model.worker import is_live
 from perdure.operations.backend import Backend
@@ -100,14 +109,56 @@ async def publish_change(backend: Backend, name: str, id: JobId) -> None:
         return
     job = await store.queries.get_job(visible, id)
     if job is not None:
-        event = ClientEvent(
-            type=name,
-            at=await store.now(),
-            namespace=job.namespace,
-            job=id,
-            task=job.task,
-            queue=job.queue,
-            attempt=job.attempt,
-        )
-        data = backend.codec.encode(msgspec.json.encode(event))
-        await store.live.publish(job.namespace, [data])
+        await _publish(backend, name, job)
+
+
+async def publish_settled(
+    backend: Backend,
+    job: ClaimedJob | Job,
+    outcome: Outcome,
+    status: Status,
+    worker: WorkerId | None = None,
+) -> None:
+    """Publish that a plain job was retried or parked; other outcomes are read from its row.
+
+    The outcome is written, so an error of the store is not one of the call.
+    """
+    if name := _SETTLED.get(status):
+        with suppress(StoreError):
+            await _publish(backend, name, job, outcome, worker)
+
+
+_SETTLED = {
+    Status.PAUSED: "job.parked",
+    Status.SCHEDULED: "job.retried",
+    Status.WAITING: "job.retried",
+}
+
+
+async def _publish(
+    backend: Backend,
+    name: str,
+    job: ClaimedJob | Job,
+    outcome: Outcome | None = None,
+    worker: WorkerId | None = None,
+) -> None:
+    store = await backend.store()
+    place = job.partition if isinstance(job, ClaimedJob) else job
+    filters = decode_filters(await store.live.subscribers(job.namespace))
+    if not any(each.selects(name, place.queue, place.task, None) for each in filters.values()):
+        return
+    at, more = await store.now(), {}
+    if isinstance(outcome, Retried):
+        more = {"failure": outcome.failure, "next_at": outcome.until or at + outcome.delay}
+    event = ClientEvent(
+        type=name,
+        at=at,
+        namespace=job.namespace,
+        job=job.claim.id if isinstance(job, ClaimedJob) else job.id,
+        task=place.task,
+        queue=place.queue,
+        attempt=job.attempt,
+        worker=worker,
+        **more,  # type: ignore[arg-type]
+    )
+    await store.live.publish(job.namespace, [encode_event(event, backend.codec)])

@@ -9,19 +9,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from contextlib import suppress
-
-import msgspec
-from msgspec.structs import replace
 
 from perdure import clock
 from perdure.model.client_event import (
-    EVENT_MAX_BYTES,
     LISTENING,
     LIVE_RESULT_MAX_BYTES,
     ClientEvent,
     EventFilter,
     bounded_result,
+    decode_filters,
+    encode_event,
 )
 from perdure.model.payload import Codec
 from perdure.model.worker import PollResult
@@ -111,10 +108,7 @@ class LiveEvents:
         except Exception:
             _log.exception("looking for subscribers failed; retrying")
             return
-        filters: dict[str, EventFilter] = {}
-        for id, filter in found.items():
-            with suppress(msgspec.DecodeError):  # of a client in a newer version
-                filters[id] = msgspec.json.decode(filter, type=EventFilter)
+        filters = decode_filters(found)
         new = filters.keys() - self._filters.keys()
         self._filters = filters
         if filters and self._stop_listening is None:
@@ -180,13 +174,3 @@ class LiveEvents:
                     "publishing live events failed", extra={"fields": {"events": len(batch)}}
                 )
         self._sender = None
-
-
-def encode_event(event: ClientEvent, codec: Codec) -> bytes:
-    """An event as published, without its large parts if it is too large."""
-    data = msgspec.json.encode(event)
-    if len(data) > EVENT_MAX_BYTES:
-        progress = event.progress and replace(event.progress, details=None)
-        failure = event.failure and replace(event.failure, traceback="", causes=())
-        data = msgspec.json.encode(replace(event, progress=progress, failure=failure))
-    return codec.encode(data)

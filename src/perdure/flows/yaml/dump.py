@@ -17,6 +17,7 @@ from perdure.flows.check import with_run_input
 from perdure.flows.options import (
     APPROVAL,
     CALL_SETTINGS,
+    CHILD_SETTINGS,
     DELAY,
     FLOW,
     LOOP,
@@ -225,8 +226,8 @@ def _edge_source(edge: Edge) -> str:
 
 
 _ORDER = (
-    "id", "task", "type", "config", "inputs", "next", "after", "gathers", "retry", "timeout",
-    "priority", "queue", "tags", "on_error", "on_missing", "on_timeout", "input_schema",
+    "id", "task", "type", "config", "inputs", "next", "after", "gathers", "retry", "delay",
+    "timeout", "priority", "queue", "tags", "on_error", "on_missing", "on_timeout", "input_schema",
     "output_schema", "check", "undo", "ports",
 )  # fmt: skip
 """The order of the keys of a node."""
@@ -255,6 +256,7 @@ def _settings(settings: RunSettings) -> _Data:
         "priority": settings.priority,
         "queue": settings.queue,
         "tags": list(settings.tags) or None,
+        "delay": None if settings.delay_ms is None else ms_text(settings.delay_ms),
         "timeout": timeout,
         "timeout_counts_waiting": None if settings.timeout_counts_waiting else False,
         "max_attempts": settings.max_attempts,
@@ -295,7 +297,7 @@ class _Dumping:
         """Options that are not plain fields of the node; None if omitted."""
         inputs = {each.name: _input_source(each) for each in _inputs(node)} or None
         own: _Data = {"inputs": inputs, "gathers": self.edges.of(node).get("gathers")}
-        own |= dict.fromkeys(CALL_SETTINGS) | self._calls.settings_of(node)
+        own |= dict.fromkeys(CALL_SETTINGS | CHILD_SETTINGS) | self._calls.settings_of(node)
         own["ports"] = self.edges.ports_of(node)
         match node:
             case TaskNode(type=""):

@@ -19,6 +19,7 @@ from perdure.flows.options import (
     CONDITION,
     DURATION,
     FLAG,
+    FLOW,
     FORMS,
     NAME,
     NAMES,
@@ -132,10 +133,11 @@ _COMMON_KEYS: Final[Mapping[str, Fragment]] = {
 NODE_KEYS: Final[Mapping[str, Fragment]] = {
     **_COMMON_KEYS,
     **{key: option.fragment for key, option in {**TASK.keys, **NODE_TYPE.keys}.items()},
+    "delay": FLOW.keys["delay"].fragment,
 }
 """All keys of nodes of any type."""
 
-_OTHERWISE: Final = {"timeout": "deadline", "task": "notify"}
+_OTHERWISE: Final = {"timeout": "deadline", "delay": "for", "task": "notify"}
 """Keys of nodes whose counterpart in the config of some types has another name."""
 
 
