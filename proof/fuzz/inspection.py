@@ -14,12 +14,12 @@ from urllib.parse import urlsplit
 
 import asyncpg
 
-from perdure.cli.logs import JsonLines, PlainLines
 from perdure.store.contract import Store
 from perdure.store.memory.store import MemoryStore
 from perdure.store.opening import store_at
 from perdure.store.postgres.address import parse_address
 from perdure.verify import Finding, finding_text, verify_store
+from perdure.worker.log_setup import JsonLines, PlainLines
 from proof.strategies.values import PASSWORD
 
 NOT_WORK = ("workers", "maintenance_leases", "migrations")

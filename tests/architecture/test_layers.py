@@ -313,7 +313,7 @@ LOADED = {
     "perdure.worker",
     "perdure.worker.call",
     "perdure.worker.executors",
-    "perdure.worker.isolation",  # with the executors; it loads nothing else of ours
+    "perdure.worker.isolation",  # with the executors; it loads only text of the model
     "perdure.worker.outcome",
     "perdure.worker.process_child",
     "perdure.worker.processes",

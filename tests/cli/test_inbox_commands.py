@@ -32,7 +32,7 @@ def approving(name: str, **options: Any) -> Any:
     return flow.then(lambda answer: answer, name="pay").build()
 
 
-refunds = approving("refunds", message="Please look.", deciders=["role:finance"])
+refunds = approving("refunds", message="Please look.\nstatus    decided", deciders=["role:finance"])
 
 paying = approving("paying", form=FORM)
 
@@ -112,7 +112,9 @@ class TestInbox:
     def test_shows_one_in_full(self, perdure):
         shown = perdure("approvals", "get", "order-7:review").out
 
-        assert shown.startswith("Refund 7?\nPlease look.\n")
+        title, *message = shown.splitlines()[:3]
+        assert title == "Refund 7?"
+        assert [line.rstrip() for line in message] == ["  Please look.", "  status    decided"]
         for text in (
             "for       role:finance",
             "choices   approve, reject",
@@ -151,7 +153,14 @@ class TestDecide:
 
         error = perdure.refused("approval.changed", *decide, exit_code=1)
         assert error["args"]["data"]["amount"] == 1
-        assert "revision  1" in perdure("approvals", "get", "order-9:review").out
+        shown = perdure("approvals", "get", "order-9:review").out
+        lines = [line.rstrip() for line in shown.splitlines()]
+        opened, now = lines.index("as opened:"), lines.index("now (revision 1):")
+        assert lines[opened + 1 : opened + 3] == ["  id      7", "  amount  120"]
+        assert lines[now + 1 : now + 3] == ["  id      7", "  amount  1"]
+        assert "(edited) Refund 7?" in lines[0]
+        assert "(edited) Refund 7?" in perdure("inbox").out
+        assert "revision  1" in shown
         assert perdure(*decide, "--revision", "1").exit_code == 0
         assert client.approvals.get("order-9:review").data["amount"] == 1
 

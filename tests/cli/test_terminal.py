@@ -22,7 +22,6 @@ from rich.text import Text
 
 from perdure import CONTEXT, Client, Context, Flow, Progress, Worker, task
 from perdure.cli.app import app
-from perdure.cli.logs import JsonLines, PlainLines
 from perdure.cli.renderer import quoted
 from perdure.cli.terminal import Terminal, stdout_terminal
 from perdure.cli.views.console import (
@@ -44,6 +43,7 @@ from perdure.operations.records import QueueStats
 from perdure.render.diagram import diagram_of
 from perdure.render.mermaid import mermaid
 from perdure.render.svg import svg
+from perdure.worker.log_setup import JsonLines, PlainLines
 from tests.cli import sample_tasks as sample
 from tests.cli.harness import PATIENCE_SECONDS, Keyboard, clean_environment, run_cli
 from tests.cli.test_live_view import event, job, snapshot, worker
@@ -128,6 +128,8 @@ CLIPBOARD = "\x1b]52;c;aGFjaw==\x07"
 REVERSED = "\u202e"
 
 HOSTILE = f"{ERASE}forged{CLIPBOARD}\x9b2J{REVERSED}\x7f\r\x08"
+
+FORGED = "12:00:01 info    job completed  job=forged"
 
 RUN_ID = f"order{HOSTILE}"
 
@@ -241,11 +243,87 @@ class TestLogs:
     @pytest.mark.parametrize("lines", [PlainLines(is_coloured=False), JsonLines()])
     def test_have_visible_tracebacks(self, lines):
         try:
-            raise ValueError(HOSTILE)
+            raise ValueError(f"{HOSTILE}\n{FORGED}")
         except ValueError:
-            found = record()
+            found = record(**{f"{HOSTILE}\n{FORGED}": 1})
             found.exc_info = sys.exc_info()
-        assert acting(lines.format(found)) == set()
+        found.levelname, found.msg = HOSTILE, FORGED
+        assert acting(written := lines.format(found)) == set()
+        assert r"ValueError: \x1b[1G" in written.replace(r"\u001b", r"\x1b")
+        assert forged(written) == []
+
+    @pytest.mark.parametrize("options", [(), ("--json",)], ids=["plain", "json"])
+    def test_of_bodies_are_visible_in_any_process(self, folder, url, client, options):
+        """Finding 1: child processes, threads, warnings and forks wrote to stderr themselves."""
+        (folder / "loud.py").write_text(LOUD)
+        loud, forking = (task(name=name)(odd) for name in ("loud", "fork"))
+        calls = [(loud, "thread"), (task(name="loud_child")(odd), "child")]
+        jobs = [client.enqueue(each, f"{where}\n{FORGED}{HOSTILE}") for each, where in calls]
+        if not options:  # as the interpreter does, forks write text
+            jobs += [client.enqueue(forking, f"{how}\n{FORGED}{HOSTILE}") for how in ("a", "b")]
+
+        done = run_cli("worker", "loud", "--store", url, "--burst", *options, cwd=folder)
+
+        client.jobs.results(jobs, timeout=1)
+        lines = done.stderr.splitlines()
+        assert acting(done.stderr) == set()
+        assert forged(done.stderr) == []
+        if options:
+            entries = [json.loads(line) for line in lines]
+            texts = [f"{each['message']} {each.get('traceback')}" for each in entries]
+        else:
+            texts = lines
+        for where in ("thread", "child"):
+            for said in ("info:", "engine:", "UserWarning:", "ValueError: started", "OSError:"):
+                assert any(f"{said} {where}" in text for text in texts), (said, where, texts)
+        if not options:
+            assert {"SystemExit: b", "    RuntimeError: a"} <= set(lines)
+
+
+LOUD = """
+import logging, os, sys, threading, warnings
+from perdure import task
+
+
+class Unraisable:
+    def __init__(self, text):
+        self.text = text
+
+    def __del__(self):
+        raise OSError(self.text)
+
+
+def fail(text):
+    raise ValueError(f"started {text}")
+
+
+def speak(text):
+    logging.getLogger("own").info("info: %s", text)
+    logging.getLogger("perdure.worker").warning("engine: %s", text)
+    logging.getLogger("own").warning("%d", text)
+    warnings.warn(text)
+    Unraisable(text)
+    thread = threading.Thread(target=fail, args=(text,))
+    thread.start()
+    thread.join()
+
+
+@task
+def loud(text):
+    speak(text)
+
+
+@task(isolation="process")
+def loud_child(text):
+    speak(text)
+
+
+@task
+def fork(text):
+    if os.fork() == 0:
+        raise RuntimeError(text) if text[0] == "a" else SystemExit(text)
+    os.wait()
+"""
 
 
 UTF8 = {"LC_ALL": "C.UTF-8", "PATH": os.environ.get("PATH", "")}
@@ -259,6 +337,10 @@ def record(**fields: object) -> logging.LogRecord:
 
 def acting(text: str) -> set[str]:
     return ACTING & set(text)
+
+
+def forged(text: str) -> list[str]:
+    return [line for line in text.splitlines() if line.startswith(FORGED[:8])]
 
 
 def values_of(text: str) -> Iterator[Any]:
@@ -375,10 +457,17 @@ class TestControlCharacters:
         assert r"broken\x1b[1G" in written
 
     def test_a_module_that_cannot_be_imported(self, perdure, folder):
-        (folder / "hostile.py").write_text(f"raise ValueError({HOSTILE!r})\n")
+        (folder / "hostile.py").write_text(
+            "import threading, warnings\n"
+            f"def fail():\n    raise ValueError({HOSTILE!r})\n"
+            "thread = threading.Thread(target=fail)\nthread.start()\nthread.join()\n"
+            f"warnings.warn({HOSTILE!r})\nfail()\n"
+        )
         done = run_cli("flows", "list", "hostile", cwd=folder)
         assert done.returncode == 2
         assert acting(done.stderr) == set()
+        assert r"UserWarning: \x1b[1G" in done.stderr
+        assert "unhandled error in a thread" in done.stderr
         assert r"ValueError: \x1b[1G" in done.stderr
 
     def test_an_unexpected_error(self, folder):

@@ -19,11 +19,12 @@ import pytest
 
 from perdure import CONTEXT, Client, Context, Failure, Flow, RunFailed, WorkerSuperseded, task
 from perdure.cli import logs
-from perdure.cli.logs import JsonLines, PlainLines, fields_of, log_supervisor, set_up_logs
+from perdure.cli.logs import fields_of, log_supervisor
 from perdure.cli.output import ExitCode
 from perdure.flows.built import BuiltFlow
-from perdure.worker import events, supervisor
+from perdure.worker import events, log_setup, supervisor
 from perdure.worker.isolation import EXIT_BODY_RUNS, EXIT_SUPERSEDED
+from perdure.worker.log_setup import JsonLines, LogSetup, PlainLines
 from tests.cli import sample_flows
 from tests.cli import sample_tasks as sample
 from tests.cli.harness import PATIENCE_SECONDS, WorkerProcess, killed_at_the_end, run_cli
@@ -594,8 +595,9 @@ JOB: dict[str, Any] = {
 
 
 @pytest.fixture
-def logged() -> Iterator[io.StringIO]:
+def logged(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.StringIO]:
     """Logs of this process, put back as they were afterwards."""
+    monkeypatch.setattr(log_setup, "_current", None)
     root, own = logging.getLogger(), logging.getLogger("perdure")
     before = root.level, list(root.handlers), own.level
     yield io.StringIO()
@@ -666,14 +668,6 @@ class TestPlainLines:
         assert "\x1b[33mwarning\x1b[0m" in PlainLines(is_coloured=True).format(record("x"))
         assert "\x1b" not in PlainLines(is_coloured=False).format(record("x"))
 
-    def test_shows_a_traceback(self):
-        made = record("it broke")
-        try:
-            raise ValueError("inner")
-        except ValueError:
-            made.exc_info = sys.exc_info()
-        assert PlainLines(is_coloured=False).format(made).endswith("ValueError: inner")
-
 
 class TestJsonLines:
     def test_is_one_object_a_line(self):
@@ -685,14 +679,14 @@ class TestJsonLines:
 
 class TestSetUp:
     def test_quiet_leaves_only_what_is_wrong(self, logged):
-        set_up_logs(as_json=False, level=logging.WARNING, stream=logged)
+        LogSetup(level=logging.WARNING).apply(logged)
         log_supervisor(supervisor.ProcessStarted(number=1, pid=9))
         log_supervisor(supervisor.ProcessKilled(number=1, pid=9))
         assert logged.getvalue().count("\n") == 1
         assert "process killed" in logged.getvalue()
 
     def test_debugging_is_about_jobs_not_libraries(self, logged):
-        set_up_logs(as_json=False, level=logging.DEBUG, stream=logged)
+        LogSetup(level=logging.DEBUG).apply(logged)
         logging.getLogger("asyncio").debug("selector")
         logging.getLogger("perdure.cli").debug("job started")
         logging.getLogger("mine").info("from a task")

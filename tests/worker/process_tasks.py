@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import os
 import signal
 import threading
@@ -45,6 +46,11 @@ def note_slow(path: str, number: int, slow: float = SLOW) -> None:
 @task(isolation="process", retries=Retry(5, first=0))
 def retry_adding(first: int, second: int = 0) -> int:
     return first + second
+
+
+@task(isolation="process")
+def log_handlers() -> int:
+    return len(logging.getLogger().handlers)
 
 
 @task(isolation="process")

@@ -29,12 +29,12 @@ from perdure import (
     Status,
     task,
 )
-from perdure.cli.logs import JsonLines
 from perdure.model.job import JobFilter
 from perdure.model.payload import PlainCodec
 from perdure.worker import attempt
 from perdure.worker.events import AttemptFailed as JobFailedEvent
 from perdure.worker.events import AttemptProgressed, AttemptStarted
+from perdure.worker.log_setup import JsonLines
 from tests.support.refusal import failing, fails, refused
 from tests.support.tasks import echo, flaky, gated, nothing
 from tests.worker import process_tasks
@@ -438,11 +438,14 @@ class TestTimeout:
 
 class TestProcess:
     async def test_runs_sync_and_async_bodies_and_is_used_again(self, client, start_worker):
-        await start_worker(process_tasks.add, process_tasks.own_pid, concurrency=1)
+        tasks = (process_tasks.add, process_tasks.own_pid, process_tasks.log_handlers)
+        await start_worker(*tasks, concurrency=1)
         assert await (await client.enqueue(process_tasks.add, 2, second=3)).result(15) == 5
         first = await (await client.enqueue(process_tasks.own_pid)).result(15)
         second = await (await client.enqueue(process_tasks.own_pid)).result(15)
         assert first == second != os.getpid()
+        # Only the command line sets up logs.
+        assert await (await client.enqueue(process_tasks.log_handlers)).result(15) == 0
 
     async def test_that_dies_costs_one_try(self, world):
         job = await world.enqueue(process_tasks.die, hold_off=0)

@@ -356,7 +356,8 @@ class OperationCommand:
         if (code := self.local(out, given)) is not None:
             return code
         for name, parameter in operation.parameters.items():
-            if name in given and given[name] in ((), None):  # omitted
+            is_optional = parameter.default is not inspect.Parameter.empty
+            if is_optional and name in given and given[name] in ((), None):  # omitted
                 given[name] = parameter.default
         for name, convert in self.convert.items():  # before opening the store, which may create it
             if given[name] is not None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import errno
 import os
 import sys
+import threading
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -23,7 +25,7 @@ from perdure.model.text import visible, visible_json, visible_lines
 
 if TYPE_CHECKING:
     from pathlib import Path
-    from types import TracebackType
+    from types import ModuleType, TracebackType
 
 
 class ExitCode(IntEnum):
@@ -127,7 +129,7 @@ _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 @contextmanager
 def output_flushed() -> Iterator[None]:
     """Flush stdout; report a failure in one line instead of a traceback."""
-    sys.excepthook = _print_unexpected
+    _escape_what_python_prints()
     try:
         try:
             yield
@@ -144,10 +146,23 @@ def output_flushed() -> Iterator[None]:
         sys.exit(ExitCode.REFUSED)
 
 
+def _escape_what_python_prints() -> None:
+    """Tracebacks and warnings may quote stored text."""
+
+    def hooks() -> ModuleType:
+        from perdure.worker import log_setup  # ``perdure --help`` must not load logging
+
+        return log_setup
+
+    sys.excepthook = _print_unexpected
+    sys.unraisablehook = lambda found: hooks().log_unraisable(found)
+    threading.excepthook = lambda found: hooks().log_thread_error(found)
+    warnings.showwarning = lambda *found, **more: hooks().log_warning(*found, **more)
+
+
 def _print_unexpected(
     found_type: type[BaseException], error: BaseException, trace: TracebackType | None
 ) -> None:
-    """The traceback of an unexpected error; it may quote stored text."""
     import traceback
 
     echo_lines("".join(traceback.format_exception(found_type, error, trace)), err=True)

@@ -10,6 +10,7 @@ from typing import Any
 from perdure.errors import InvalidInput
 
 PREVIEW_MAX = 80
+INDENT = "    "
 _BETWEEN_WORDS = re.compile(r"[\s\"']")
 
 
@@ -106,6 +107,14 @@ def visible(text: str) -> str:
 def visible_lines(text: str) -> str:
     """Escape control characters except newlines and tabs."""
     return _CONTROL_IN_LINES.sub(_escape, text)
+
+
+def visible_block(text: str) -> str:
+    """Escape control characters, and indent all lines but the first.
+
+    Then no text can add a line that looks like another line of the output.
+    """
+    return visible_lines(text).replace("\n", f"\n{INDENT}")
 
 
 def visible_json(text: str) -> str:

@@ -17,6 +17,8 @@ from contextvars import copy_context
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
+from perdure.model.text import visible_block
+
 T = TypeVar("T")
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _SENT = (0, -1, -6, 128)  # SI_USER, SI_QUEUE, SI_TKILL, SI_KERNEL
@@ -219,17 +221,18 @@ def exit_if_forked(worker_pid: int, error: BaseException | None = None) -> None:
     """
     if os.getpid() == worker_pid:
         return
-    code: Any = 0
-    if isinstance(error, SystemExit):
-        code = error.code
-    elif error is not None:
-        traceback.print_exception(error)
-        code = 1
-    if not isinstance(code, int | None):  # as the interpreter does: a message
-        print(code, file=sys.stderr)
-        code = 1
+    exit_code = 1
     try:
+        if error is None:
+            exit_code = 0
+        elif isinstance(error, SystemExit) and isinstance(error.code, int | None):
+            exit_code = (error.code or 0) & 0xFF
+        elif isinstance(error, SystemExit):
+            print(visible_block(f"SystemExit: {error.code}"), file=sys.stderr)
+        else:
+            trace = "".join(traceback.format_exception(error)).rstrip("\n")
+            print(visible_block(trace), file=sys.stderr)
         sys.stdout.flush()
         sys.stderr.flush()
     finally:
-        os._exit(code or 0)
+        os._exit(exit_code)

@@ -18,7 +18,7 @@ from functools import partial, reduce
 from importlib import import_module
 from multiprocessing.connection import Connection
 from queue import SimpleQueue
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -57,6 +57,9 @@ from perdure.worker.resources import (
 )
 from perdure.worker.secrets import Secrets
 
+if TYPE_CHECKING:
+    from perdure.worker.log_setup import LogSetup
+
 _log = logging.getLogger("perdure.worker")
 
 STEP_FAILED = declare("worker.step_failed", "step {step!r}: {reason}")
@@ -65,8 +68,10 @@ SECRET_UNAVAILABLE = declare("worker.secret_unavailable", "{reason}")
 Reply = StepReply | SecretReply | StartReply
 
 
-def main(pipe: Connection) -> None:
+def main(pipe: Connection, logs: LogSetup | None) -> None:
     """Serve requests until the parent is gone."""
+    if logs is not None:
+        logs.apply_in_child()
     # Ctrl-C reaches the whole process group; the parent decides when to stop.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # Should this process crash, the parent learns of it by the end of the pipe, which a process

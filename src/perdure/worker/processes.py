@@ -159,13 +159,15 @@ os.register_at_fork(after_in_child=_close_pipes)
 
 class _TaskProcess:
     def __init__(self) -> None:
+        # Late, because a child loads this module too, and needs neither to start.
+        from perdure.worker.log_setup import current_setup
         from perdure.worker.process_child import main
 
         context = multiprocessing.get_context("spawn")
         self.pipe: Connection
         self.pipe, theirs = context.Pipe()
         self.process: SpawnProcess = context.Process(
-            target=main, args=(theirs,), name="perdure task", daemon=True
+            target=main, args=(theirs, current_setup()), name="perdure task", daemon=True
         )
         self.process.start()
         theirs.close()

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from perdure import AsyncClient, Flow
-from perdure.cli.logs import PlainLines
 from perdure.errors import InvalidInput, InvalidStoreUrl, StoreError, StoreUnreachable
 from perdure.model.hint import Hint, HintType
 from perdure.model.ids import JobId
@@ -42,6 +41,7 @@ from perdure.testing.contract.builders import (
     settle,
     status_of,
 )
+from perdure.worker.log_setup import PlainLines
 from tests.backends.postgres.line import (
     BY_NAME,
     Line,

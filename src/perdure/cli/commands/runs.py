@@ -204,12 +204,12 @@ def _worker(
     allow_scripts: bool,
 ) -> Worker:
     """A worker for this flow only."""
-    from perdure.cli.logs import format_warnings
     from perdure.cli.target import load_function
     from perdure.worker.grants import Grant
+    from perdure.worker.log_setup import LogSetup
     from perdure.worker.worker import Worker
 
-    format_warnings()
+    LogSetup().apply()
     return Worker(
         url,
         flows=[flow],

@@ -120,12 +120,14 @@ def worker(
 
     Options that you omit are taken from the Worker in your module.
     """
-    from perdure.cli.logs import log_worker, set_up_logs
+    from perdure.cli.logs import log_worker
     from perdure.cli.target import load_function
     from perdure.worker.grants import Grant
+    from perdure.worker.log_setup import LogSetup, log_unexpected
     from perdure.worker.supervisor import follow_supervisor
 
-    set_up_logs(as_json=as_json, level=_level(quiet=quiet, verbose=verbose))
+    LogSetup(level=_level(quiet=quiet, verbose=verbose), as_json=as_json).apply()
+    sys.excepthook = log_unexpected
     try:
         flag = _store_flag(is_supervised=supervisor is not None)
         made = _made(target, flag, store)

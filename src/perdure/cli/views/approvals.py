@@ -13,13 +13,15 @@ from perdure.cli.views.console import Column, json_line, moment, print_pairs, pr
 from perdure.cli.views.runs import VALUE_LENGTH_MAX
 from perdure.diagnostics import as_data
 from perdure.errors import fault_text
-from perdure.model.text import visible
+from perdure.model.text import visible, visible_lines
 from perdure.model.times import ago, ahead
 from perdure.operations.records import Answer, ApprovalRecord
 
 if TYPE_CHECKING:
     from perdure.cli.command import CommandOutput
     from perdure.operations.page import Page
+
+INDENT_WIDTH = 2
 
 
 def approval_table(records: Page[ApprovalRecord], out: CommandOutput) -> None:
@@ -44,7 +46,7 @@ def approval_columns(
     return [
         Column(title="APPROVAL", cells=[each.id for each in records], room_min=12),
         Column(title="NAMESPACE", cells=namespaces, rank=4, room_min=9),
-        Column(title="TITLE", cells=[each.title for each in records], room_min=12),
+        Column(title="TITLE", cells=[_title(each) for each in records], room_min=12),
         Column(title="FOR", cells=[",".join(each.deciders) for each in records], rank=2),
         Column(title="OPEN", cells=ages, rank=1, is_number=True),
         Column(title="DUE", cells=[_left(each, now) for each in records], rank=3, is_number=True),
@@ -56,9 +58,9 @@ def approval_columns(
 def print_approval(record: ApprovalRecord, out: CommandOutput) -> None:
     """Print all that is needed to decide, and the answers so far."""
     console, now = out.console, out.now
-    console.print(visible(record.title), style="bold")
+    console.print(visible(_title(record)), style="bold")
     if record.message:
-        console.print(record.message)
+        _print_indented(console, record.message)
     console.print()
     pairs = [
         ("approval", record.id),
@@ -79,9 +81,10 @@ def print_approval(record: ApprovalRecord, out: CommandOutput) -> None:
         console.print(
             visible(fault_text(record.fault, out.renderer)), style="yellow", soft_wrap=True
         )
-    _print_values(console, "shown", record.show)
+    now_title = f"now (revision {record.revision})" if record.revision else "data"
     if record.data != record.show:
-        _print_values(console, "data", record.data)
+        _print_values(console, "as opened", record.show)
+    _print_values(console, now_title, record.data)
     _print_said(console, record, now)
 
 
@@ -114,12 +117,29 @@ def _answered(record: ApprovalRecord) -> str:
 
 
 def _print_values(console: Console, name: str, values: Any) -> None:
-    """One line per key for an object, otherwise one line."""
+    """A heading, and one line per key for an object, otherwise one line."""
     if values is None or values == {}:
         return
     console.print()
-    pairs = values.items() if isinstance(values, dict) else [(name, values)]
-    print_pairs(console, [(str(key), _shown(value)) for key, value in pairs])
+    console.print(f"{name}:", style="bold")
+    if isinstance(values, dict):
+        pairs = [(str(key), _shown(value)) for key, value in values.items()]
+        print_pairs(console, pairs, indent=INDENT_WIDTH)
+    else:
+        _print_indented(console, _shown(values))
+
+
+def _print_indented(console: Console, text: str) -> None:
+    """Text of others, which may have lines that look like those of the command."""
+    from rich.padding import Padding
+    from rich.text import Text
+
+    console.print(Padding.indent(Text(visible_lines(text)), INDENT_WIDTH))
+
+
+def _title(record: ApprovalRecord) -> str:
+    """The title as it was when the approval opened, and whether an answer has edited the data."""
+    return f"(edited) {record.title}" if record.revision else record.title
 
 
 def _shown(value: Any) -> str:
@@ -138,7 +158,8 @@ def _print_said(console: Console, record: ApprovalRecord, now: datetime) -> None
     ]
     if said:
         console.print()
-        print_pairs(console, said)
+        console.print("history:", style="bold")
+        print_pairs(console, said, indent=INDENT_WIDTH)
 
 
 def _answer(answer: Answer, now: datetime) -> str:

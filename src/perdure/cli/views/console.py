@@ -153,8 +153,9 @@ def print_table(console: Console, columns: Sequence[Column]) -> None:
     console.print(table)
 
 
-def print_pairs(console: Console, pairs: Sequence[tuple[str, str]]) -> None:
+def print_pairs(console: Console, pairs: Sequence[tuple[str, str]], indent: int = 0) -> None:
     """Names and values, one per line; long values wrap below themselves."""
+    from rich.padding import Padding
     from rich.table import Table
     from rich.text import Text
 
@@ -163,4 +164,4 @@ def print_pairs(console: Console, pairs: Sequence[tuple[str, str]]) -> None:
     table.add_column(overflow="fold")
     for name, value in pairs:
         table.add_row(visible(name), Text(visible_lines(value), style=STYLES.get(value, "")))
-    console.print(table)
+    console.print(Padding.indent(table, indent) if indent else table)

@@ -21,6 +21,7 @@ from perdure.cli.views.console import (
 from perdure.errors import PerdureError
 from perdure.model.failure import Failure
 from perdure.model.job import FailedAttempt, Job, Progress, Status
+from perdure.model.text import visible_block
 from perdure.model.times import ago, brief
 from perdure.operations.records import JobRecord
 
@@ -130,7 +131,7 @@ def print_failure(console: Console, failed: FailedAttempt, now: datetime) -> Non
 
 def print_traceback(console: Console, failure: Failure) -> None:
     if failure.traceback:
-        console.print(failure.traceback.rstrip(), style="dim", soft_wrap=True)
+        console.print(visible_block(failure.traceback.rstrip()), style="dim", soft_wrap=True)
 
 
 def _identity(record: JobRecord) -> list[tuple[str, str]]:
