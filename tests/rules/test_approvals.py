@@ -249,7 +249,7 @@ class TestBuiltApproval:
                 ("escalate",),
             ),
             ({"escalate": {"1d": ["b"]}}, "flow.deciders_needed", ("escalate",)),
-            ({"deciders": ["a"], "escalate": {"1d": []}}, "flow.nobody_named", ("escalate",)),
+            ({"deciders": ["a"], "escalate": {"1d": []}}, "flow.no_decider_named", ("escalate",)),
             ({"deciders": ["a"], "escalate": {"1d": "b"}}, "argument.type", ("escalate",)),
             ({"deciders": ["a"], "escalate": ["1d"]}, "argument.type", ("escalate",)),
             ({"deciders": ["a"], "escalate": {"1d": ["a"]}}, "flow.decides_already", ("escalate",)),

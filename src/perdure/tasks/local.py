@@ -34,7 +34,7 @@ LOCAL_PAUSE = declare(
 
 
 class LocalCall:
-    """How to call a task directly: whom to tell its progress, and what to give it."""
+    """How to call a task directly: its progress callback, resources and secrets."""
 
     def __init__(
         self,

@@ -175,7 +175,7 @@ class Service:
                 await self.runner.commits.flush()
 
     def _supersede(self) -> None:
-        """Stop at once: a newer worker with the same id has taken over what this one had."""
+        """Stop at once: a newer worker with the same id has taken over the jobs of this one."""
         if not self._is_superseded:
             self._is_superseded = True
             code = WorkerSuperseded.CODE

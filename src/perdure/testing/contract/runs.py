@@ -234,7 +234,7 @@ class TestRunsEventValues:
 
 
 async def various(store: Store, clock: ManualClock) -> None:
-    """Runs that differ in every way a filter can tell, each a second younger."""
+    """Runs that differ in every way a filter can distinguish, each a second younger."""
     await submit(store, id=RunId("a"))
     clock.advance(SECOND)
     await submit(store, id=RunId("b"), version="v2", status=WAITING)
