@@ -163,7 +163,7 @@ class TestFilter:
         mail = await client.enqueue(add.options(queue="mail"), 1)
         await worker.complete(await worker.claim())
         lost = await client.enqueue(add, 1)
-        await worker.bury(await worker.claim(), OSError("lost"))
+        await worker.dead_letter(await worker.claim(), OSError("lost"))
         other = await client.enqueue(echo, 1)
         await worker.complete(await worker.claim())
         run = await client.submit(asking, 1)
@@ -271,7 +271,7 @@ class TestCursor:
             await client.events.subscribe(print, after=start)
         # Nothing that this one asks for was pruned.
         await client.enqueue(add, 1)
-        await worker.bury(await worker.claim(), OSError())
+        await worker.dead_letter(await worker.claim(), OSError())
         async with aclosing(client.events.stream(after=start, types=["job.dead"])) as stream:
             [event] = await take(stream, 1)
         assert (event.type, job.id != event.job) == ("job.dead", True)

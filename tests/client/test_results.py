@@ -90,7 +90,7 @@ class TestFailure:
     async def test_of_the_last_attempt_says_that_it_is_dead(self, client, worker):
         handle = await client.enqueue(add.options(max_attempts=2), 1)
         await worker.settle(await worker.claim(), Retried(failure=describe(OSError("first"))))
-        await worker.bury(await worker.claim(), OSError("second"))
+        await worker.dead_letter(await worker.claim(), OSError("second"))
 
         with refused("job.dead", JobDead, attempt=2, reason="OSError: second"):
             await handle.result(timeout=10)

@@ -490,7 +490,7 @@ def _gap_unnoticed() -> list[Change]:
 
 
 @mutant("a job that failed is said to be completed")
-def _end_told_wrong() -> list[Change]:
+def _end_reported_wrong() -> list[Change]:
     original = EndFollower._job_event
 
     def wrong(*args: Any) -> Any:

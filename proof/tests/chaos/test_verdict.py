@@ -68,9 +68,9 @@ class Case:
         self._recorded.touch()
         self._number = 0
 
-    def say(self, act: str, answer: Answer, run: str = "", group: str = "") -> None:
+    def say(self, command: str, answer: Answer, run: str = "", group: str = "") -> None:
         self._number += 1
-        ask = Ask(id=str(self._number), act=act, run=run, group=group, answer=answer)
+        ask = Ask(id=str(self._number), command=command, run=run, group=group, answer=answer)
         self._notes.write(ask)
 
     async def worked(self) -> None:
@@ -134,7 +134,7 @@ class TestWhatIsThere:
         await case.client.enqueue(result.options(group="1.a"), 2)
         await case.worked()
 
-        assert await findings(case) == ["job of group '1.a' is there, and nobody asked for it"]
+        assert await findings(case) == ["job of group '1.a' exists, but no client asked for it"]
 
 
 class TestHowItEnded:
@@ -283,7 +283,7 @@ async def test_complaints_are_findings(case: Case) -> None:
     assert verdict.findings == ("worker-1 would not stop",)
 
 
-async def test_answers_are_counted_by_act(case: Case) -> None:
+async def test_answers_are_counted_by_command(case: Case) -> None:
     case.say("signal", Answer.REFUSED, run="a")
     case.say("signal", Answer.UNCLEAR, run="a")
 

@@ -55,7 +55,7 @@ class Watched:
 def watched() -> Iterator[Watched]:
     loop = SimulatedLoop("a seed")
     yield Watched(loop)
-    loop.bury()
+    loop.finalize()
 
 
 class TestDeadlines:
@@ -79,7 +79,7 @@ class TestDeadlines:
 
 
 class TestClaimsOfSuspects:
-    """They are claimed by a worker that has no other jobs, as far as it was told."""
+    """They are claimed by a worker that has no other jobs, as far as it knows."""
 
     @pytest.mark.parametrize("is_told", [True, False])
     def test_beside_other_jobs(self, watched: Watched, is_told: bool) -> None:
@@ -149,7 +149,7 @@ class TestReplacedRuns:
 
 class TestLiveEvents:
     @pytest.mark.parametrize(
-        "type, reason", [("job.retried", "not written"), ("job.started", "nobody has claimed")]
+        "type, reason", [("job.retried", "not written"), ("job.started", "no worker has claimed")]
     )
     def test_say_what_was_written(self, watched: Watched, type: str, reason: str) -> None:
         store, run = watched.store, watched.run

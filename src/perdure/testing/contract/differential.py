@@ -53,8 +53,8 @@ async def test_agrees_with_memory_on_any_sequence_of_operations(
         if difference is not None:
             sequence = await shortened(store, clock, sequence)
             difference = await first_difference(store, clock, sequence)
-            story = "\n".join(f"{each.name} {each.arguments}" for each in sequence)
-            pytest.fail(f"after\n{story}\n{difference}")
+            calls = "\n".join(f"{each.name} {each.arguments}" for each in sequence)
+            pytest.fail(f"after\n{calls}\n{difference}")
 
 
 async def first_difference(
