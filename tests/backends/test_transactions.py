@@ -324,7 +324,7 @@ class TestSubmitInTransaction:
         assert await store.queries.count_jobs(JobFilter()) == 1
         assert await store.queries.count_runs(RunFilter()) == 2
 
-    async def test_tells_of_a_run_that_has_the_id(self, caller):
+    async def test_reports_a_run_that_has_the_id(self, caller):
         run = new_run()
         await caller.store.runs.submit(run)
 
@@ -417,7 +417,7 @@ async def sqlite(sqlite_url):
 
 
 class TestSqlite:
-    async def test_begins_the_transaction_where_the_module_would(self, sqlite, sqlite_url):
+    async def test_starts_the_transaction_where_the_module_would(self, sqlite, sqlite_url):
         with connected(path_of(sqlite_url)) as connection:
             before = connection.in_transaction
             sqlite.insert_in_blocking_transaction(connection, [new_job()])

@@ -480,7 +480,7 @@ def test_widths_are_taken_from_the_widest_as_far_as_they_may_be(columns, width, 
 
 
 class TestTable:
-    def test_leaves_short_columns_whole_beside_long_ones(self):
+    def test_leaves_short_columns_whole_next_to_long_ones(self):
         console = Console(file=io.StringIO(), width=40)
         age = Column(title="AGE", cells=["10m"], rank=2)
         why = Column(title="WHY", cells=["because " * 20], rank=3, room_min=12)

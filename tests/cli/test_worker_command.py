@@ -142,7 +142,7 @@ class TestWorker:
             assert worker.wait() == 0
         assert job.result() == 1
 
-    def test_the_second_signal_gives_work_back_at_once(self, folder, url, client):
+    def test_the_second_signal_requeues_work_at_once(self, folder, url, client):
         job = client.enqueue(sample.hold, str(folder / "never"))
 
         with WorkerProcess("sample", "--store", url, cwd=folder) as worker:
@@ -505,7 +505,7 @@ class TestSupervisor:
         assert [line["exit"] for line in lines if line["message"] == "process ended"] == [0, 0]
         assert list(client.workers.list()) == []
 
-    def test_the_second_signal_gives_jobs_back_at_once(self, folder, url, client):
+    def test_the_second_signal_requeues_jobs_at_once(self, folder, url, client):
         job = client.enqueue(sample.hold, str(folder / "never"))
 
         with two_processes(folder, url) as (supervisor, _):

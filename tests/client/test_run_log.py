@@ -86,7 +86,7 @@ class TestEvents:
         assert [event.value for event in events] == [3, {"id": 3, "lines": ["book", "pen"]}, 6, 6]
         assert events[0].details["flow"] == "ordering"
 
-    async def test_tell_items_and_signals(self, client):
+    async def test_include_items_and_signals(self, client):
         mapped = await client.submit(shouting, ["a", "b"])
         asked = await client.submit(asking, 1)
         await mapped.result(timeout=20)
@@ -99,7 +99,7 @@ class TestEvents:
         assert items == {"shout[0]": "A", "shout[1]": "B", "shout": ["A", "B"]}
         assert (signal.value, signal.details) == ("yes", {"name": "answer", "by": "ann"})
 
-    async def test_tell_what_a_node_failed_with(self, client):
+    async def test_include_what_a_node_failed_with(self, client):
         run = await client.submit(failing, 3)
         events = await until(run, RunStatus.FAILED)
         failed = next(event for event in events if event.type == "node_failed")
@@ -124,7 +124,7 @@ class TestWatch:
         assert seen == await run.events()
         assert seen[-1].is_final
 
-    async def test_of_an_ended_run_tells_it_all(self, client):
+    async def test_of_an_ended_run_are_complete(self, client):
         run = await client.submit(ordering, 3)
         await run.result(timeout=20)
         assert [event async for event in run.watch()] == await run.events()
@@ -571,7 +571,7 @@ class TestForkOfAnIteration:
 
 
 class TestFromOutside:
-    async def test_a_signal_tells_who_sent_it(self, client, store):
+    async def test_a_signal_names_its_sender(self, client, store):
         run = await client.submit(answering, 1, id="a")
         await run.signal("paid", {"sum": 5}, by="till")
         lineage = await client.runs.lineage("a")
@@ -579,7 +579,7 @@ class TestFromOutside:
         assert (use.origin, use.source, use.by) == (UseOrigin.SIGNAL, "paid", "till")
         assert (use.value, use.text) == ({"sum": 5}, "signal paid by till")
 
-    async def test_an_approval_tells_who_answered(self, client):
+    async def test_an_approval_names_its_decider(self, client):
         await client.submit(both, {"id": 1}, id="a")
         for name in ("ann", "bob"):
             await client.approvals.decide("a:review", "approve", by=name)
@@ -588,7 +588,7 @@ class TestFromOutside:
         assert asked == Use(origin=UseOrigin.INPUT, number=1, value={"id": 1})
         assert [(use.origin, use.by) for use in answers] == [("answer", "ann"), ("answer", "bob")]
 
-    async def test_a_report_tells_who_gave_it(self, client, store):
+    async def test_a_report_names_its_sender(self, client, store):
         run = await client.submit(outside, 7, id="a")
         async with worker_at(store, [outside]):
             await until(run, RunStatus.WAITING)

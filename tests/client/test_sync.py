@@ -255,7 +255,7 @@ class TestLifetime:
         sync_client.close()
         assert not subscription.is_active
 
-    def test_ends_when_nobody_has_the_client_any_more(self, memory_url):
+    def test_ends_when_nothing_refers_to_the_client(self, memory_url):
         sync_client = Client(memory_url)
         sync_client.enqueue(add, 1)
         [thread] = [each for each in threading.enumerate() if each.name == "perdure-client"]
@@ -482,7 +482,7 @@ class TestClose:
             with refused("client.closed_meanwhile", StoreError):
                 waiting.result(10)
 
-    def test_leaves_nobody_hanging_who_comes_at_that_moment(self):
+    def test_leaves_no_call_of_that_moment_hanging(self):
         for _ in range(20):
             portal = Portal(nothing)
             portal.run(answer(0))

@@ -161,7 +161,7 @@ class TestNodeTypes:
 
 
 class TestDescribe:
-    def test_tells_what_each_type_is_for(self):
+    def test_describes_what_each_type_is_for(self):
         described = {each.name: each for each in NodeTypes([Translate]).describe()}
         assert described.keys() == {*COME_WITH_IT, "translate"}
         assert described["translate"].summary == "Translates a text."
@@ -266,7 +266,7 @@ class TestConfigFaults:
     def test_leaves_alone_what_templates_stand_for(self, changed):
         assert faults(**changed) == []
 
-    def test_looks_beside_templates(self):
+    def test_finds_inputs_outside_of_templates(self):
         found = faults(
             to={"street": "{{ s }}", "number": "one", "zip": 3},
             parts=["{{ one }}", {"number": 2}, {"street": "{{ s }}", "number": None}],

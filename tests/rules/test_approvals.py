@@ -147,7 +147,7 @@ class TestBuiltApproval:
         flow = asked(deciders=["a"], escalate=[("1d", ["cfo"]), ["2d", ["ceo"]]])
         assert [each.deciders for each in built_approval(flow).escalations] == [("cfo",), ("ceo",)]
 
-    def test_tell_people_by_a_function_beside_what_comes_before(self):
+    def test_notify_people_by_a_function_with_the_previous_output(self):
         flow = Flow("orders").then(score).approve("Pay?", notify=lambda notice: None).build()
         node = node_at(flow, "approve", ApprovalNode)
         assert node.notify == Call(task="orders.approve.notify", queue="slow", priority=1)
@@ -470,7 +470,7 @@ class TestAnswering:
         assert run.inputs["end"]["data"] == {"payee": {"iban": "DE1", "note": "b"}}
 
     @pytest.mark.parametrize("data", [None, {}, {"payee": {"note": "b"}}])
-    def test_fields_that_nobody_may_change_do_not_make_a_form_unanswerable(self, data):
+    def test_read_only_fields_do_not_make_a_form_unanswerable(self, data):
         """Finding 2: a nested form may say explicitly that it is closed."""
         payee = {"properties": {"note": True}, "additionalProperties": False}
         run = asked_of(

@@ -320,7 +320,7 @@ class TestFork:
         other = run.fork(after=1)
         assert [each.id for each in other.decision.children] == ["fork/m[0]~2", "fork/m[1]~2"]
 
-    def test_belongs_to_nobody(self):
+    def test_belongs_to_no_parent(self):
         only = chain(task("a"))
         run = Played(only)
         run.log = Log()

@@ -105,7 +105,7 @@ class TestClaim:
 
         assert await held.result(10) == "sent"
 
-    async def test_ahead_gives_back_what_finds_no_slot(self, client, start_worker):
+    async def test_prefetching_requeues_jobs_without_a_slot(self, client, start_worker):
         """Fast jobs make a worker claim ahead; slow ones among them must not hold up the rest."""
         gate = Gate()
 

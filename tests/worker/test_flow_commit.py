@@ -85,7 +85,7 @@ class TestCost:
         assert watch.calls["runs.event_values"] == 0
 
 
-class TestGoingOnInPlace:
+class TestContinuingInPlace:
     async def test_is_not_done_under_a_limit(self, client, start_worker):
         peak = Peak()
 

@@ -56,7 +56,7 @@ async def approved(ctx: AsyncContext = CONTEXT) -> Any:
 
 
 class TestPauseInANode:
-    async def test_tells_pauses_of_one_name_apart_by_their_order(self, client, start_worker):
+    async def test_distinguishes_pauses_of_one_name_by_their_order(self, client, start_worker):
         @task
         async def work(_: Any, ctx: AsyncContext = CONTEXT) -> Any:
             return [(await ctx.pause()).result, (await ctx.pause()).result]
@@ -282,7 +282,7 @@ class TestPlainJob:
         assert await jobs[0].result(10) == [1]
         assert await jobs[1].result(30) == ["completed", None, {"kept": 5}, None]
 
-    async def test_pauses_again_if_its_worker_died_first(self, client, start_worker, store):
+    async def test_pauses_again_if_its_worker_crashed_first(self, client, start_worker, store):
         job = await client.enqueue(approved)
         dead = await claimed(store, lease=timedelta(milliseconds=50))
         checkpoint = Paused(checkpoint=b"null", name="approval")
@@ -294,7 +294,9 @@ class TestPlainJob:
         await client.jobs.resume(job.id)
         assert await job.result(10) == "completed"
 
-    async def test_that_was_resumed_is_so_whatever_dies_later(self, client, start_worker, store):
+    async def test_that_was_resumed_stays_so_whatever_crashes_later(
+        self, client, start_worker, store
+    ):
         job = await client.enqueue(approved)
         first = await claimed(store)
         checkpoint = Paused(checkpoint=b"null", name="approval")

@@ -266,7 +266,7 @@ class TestLeases:
 
         assert (record.epoch, record.crashes) == (1, 0)
 
-    async def test_of_a_claim_that_got_no_answer_are_given_back(self, client, start_worker, watch):
+    async def test_of_an_unanswered_claim_are_requeued(self, client, start_worker, watch):
         async def lose_the_answer() -> None:
             raise StoreError("lost before it answered")
 

@@ -130,7 +130,7 @@ class TestWhatIsThere:
 
         assert await findings(case) == ["job of group '1.a' is there 2 times"]
 
-    async def test_what_nobody_asked_for_is_found(self, case: Case) -> None:
+    async def test_what_no_client_requested_is_found(self, case: Case) -> None:
         await case.client.enqueue(result.options(group="1.a"), 2)
         await case.worked()
 
@@ -152,7 +152,7 @@ class TestHowItEnded:
 
         assert "run 'order.1.a' has not ended: it is running" in await findings(case)
 
-    async def test_a_run_that_nobody_cancelled_may_not_be_cancelled(self, case: Case) -> None:
+    async def test_a_run_that_no_client_cancelled_must_not_be_cancelled(self, case: Case) -> None:
         for name in ("a", "b"):
             await case.client.submit(order, 5, id=f"order.1.{name}")
             await case.client.runs.cancel(f"order.1.{name}")
@@ -301,7 +301,7 @@ async def test_answers_are_counted_by_command(case: Case) -> None:
         ("mine", None),
     ],
 )
-def test_ids_tell_what_a_client_asked_for(id: str, expected: Any) -> None:
+def test_ids_encode_what_a_client_requested(id: str, expected: Any) -> None:
     assert named(id) == expected
 
 

@@ -129,7 +129,7 @@ class TestEvidenceLog:
 
 
 class TestInBodies:
-    async def test_tells_of_every_execution(
+    async def test_records_every_execution(
         self, store: Store, store_url: str, start_worker: StartWorker, tmp_path: Path
     ) -> None:
         evidence = EvidenceLog(tmp_path / "log")

@@ -81,7 +81,7 @@ class TestTurns:
         assert ended_at == [30.0]
 
 
-class TestDeath:
+class TestCrash:
     def test_comes_in_the_middle_and_runs_no_finally(self, loop: SimulatedLoop) -> None:
         victim, done = actor("victim"), []
 

@@ -187,7 +187,7 @@ class TestAWorker:
             assert await job.status() is expected
             assert await job.attempts() == []
 
-    async def test_leaves_a_job_that_cannot_be_given_back_to_its_lease(
+    async def test_leaves_a_job_that_cannot_be_requeued_to_its_lease(
         self, store, postgres_url, admin, schema
     ):
         gate, work = gated()

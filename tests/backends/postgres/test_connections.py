@@ -70,7 +70,7 @@ async def named(postgres_url: str, schema: str) -> AsyncIterator[PostgresStore]:
 
 
 class TestOpen:
-    async def test_fails_at_once_when_nobody_answers(self):
+    async def test_fails_at_once_without_an_answer(self):
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             store = PostgresStore(f"postgresql://127.0.0.1:{free.getsockname()[1]}/work")
@@ -179,7 +179,7 @@ class TestLostAnswers:
         status = await settle(wired, held, Completed(output=b'"lost on the way back"'))
         assert status is Status.COMPLETED
 
-    async def test_do_not_bring_a_stale_outcome_back(self, wired, line):
+    async def test_do_not_restore_a_stale_outcome(self, wired, line):
         await insert(wired)
         held = await claim_one(wired)
         await wired.admin.change_jobs(Transition.DISABLE, None, [held.id])
@@ -188,7 +188,7 @@ class TestLostAnswers:
         assert status is None
         assert await status_of(wired, held.id) is Status.DISABLED
 
-    async def test_to_a_claim_leave_jobs_that_can_be_given_back(self, wired, line):
+    async def test_to_a_claim_leave_jobs_that_can_be_requeued(self, wired, line):
         lost, _ = await insert_many(wired, 2)
         line.lose_answer_to(WORKER)
         [second] = (await claim(wired, limit=1)).jobs
@@ -245,7 +245,7 @@ class TestCancellation:
 
             assert before[0] in await admin.fetch(backends, schema)
 
-    async def test_of_a_transaction_leaves_a_connection_that_can_begin_another(
+    async def test_of_a_transaction_leaves_a_connection_that_can_start_another(
         self, postgres_url, schema, admin
     ):
         """Finding 38: the cancelled call kept its connection, here the only one."""
@@ -462,7 +462,7 @@ class TestAFrozenTransaction:
 
 
 class TestWakeups:
-    async def test_come_back_when_their_connection_went_silent(
+    async def test_are_requeued_when_their_connection_went_silent(
         self, line, admin, schema, monkeypatch
     ):
         monkeypatch.setattr(wakeups, "HEARTBEAT_S", 0.1)

@@ -137,7 +137,7 @@ class TestClaims:
     @pytest.mark.parametrize("count", [1, 3])
     @pytest.mark.parametrize("partitions", [[PARTITION], [PARTITION, OTHER_PARTITION]])
     @pytest.mark.parametrize("rules", [(), (LimitRule(key="mail", live_max=5),)])
-    async def test_tell_of_jobs_that_they_skipped(
+    async def test_report_that_they_skipped_jobs(
         self, store, admin, schema, count, partitions, rules
     ):
         """Finding 15: a claim that skipped a locked job left it to the next poll."""
@@ -341,7 +341,7 @@ class TestLocks:
         assert (await race("UPDATE {schema}.schedules SET revision = 1", second)).state is CONFLICT
         assert await store.queries.count_runs(RunFilter(namespace=NAMESPACE)) == 0
 
-    async def test_flows_that_do_not_cool_down_wait_for_nobody(self, store, schema, admin):
+    async def test_flows_without_a_cooldown_do_not_wait(self, store, schema, admin):
         async with admin.transaction():
             place = f'perdure cooldown "{schema}" {NAMESPACE} orders'
             await admin.fetch("SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", place)

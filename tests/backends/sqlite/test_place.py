@@ -37,7 +37,7 @@ class TestPath:
         linked = place_at(f"sqlite:///{tmp_path}/link/work.db")
         assert linked.key == place_at(f"sqlite:///{tmp_path}/data/work.db").key
 
-    async def test_keeps_its_meaning_for_a_twin_after_a_change_of_directory(
+    async def test_keeps_its_meaning_for_a_clone_after_a_change_of_directory(
         self, tmp_path, monkeypatch
     ):
         (tmp_path / "elsewhere").mkdir()
