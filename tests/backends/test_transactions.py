@@ -263,7 +263,7 @@ class TestInsertInTransaction:
 
         with refused("job.fingerprint_taken", FingerprintTaken, job_id=live):
             await caller.insert([new_job(), new_job(fingerprint="once", on_conflict="raise")])
-        kept = await caller.insert([new_job()])  # the transaction goes on
+        kept = await caller.insert([new_job()])  # the transaction continues
         await caller.commit()
 
         jobs = await caller.store.queries.list_jobs(JobFilter(), 9)

@@ -22,7 +22,7 @@ from perdure.operations.catalog import OPERATIONS
 from tests.architecture.source_tree import SRC
 from tests.cli import sample_flows
 from tests.cli.harness import Commands
-from tests.docs.acting import command_named as parse_command
+from tests.docs.execution import command_named as parse_command
 
 MODULE = "tests.cli.sample_flows"
 

@@ -218,7 +218,7 @@ class TestInTerminal:
 
 
 class ImpatientReader(io.StringIO):
-    """Somebody who presses Ctrl-C as soon as there is something to read."""
+    """A user who presses Ctrl-C as soon as there is output."""
 
     def write(self, text: str) -> int:
         raise KeyboardInterrupt

@@ -13,7 +13,7 @@ import pytest
 from perdure import CONTEXT, Client, Concurrency, Context, Flow, Worker, task
 from tests.cli import sample_flows as sample
 from tests.cli import sample_tasks
-from tests.cli.harness import PATIENCE_SECONDS, Commands
+from tests.cli.harness import WAIT_SECONDS, Commands
 from tests.support.codecs import Reversed
 
 # ``perdure runs``: what operators see of runs.
@@ -166,7 +166,7 @@ class TestEvents:
             seen = [following.stdout.readline() for _ in waiting.events()]
             waiting.signal("approval")
             seen += following.stdout.readlines()
-            following.wait(PATIENCE_SECONDS)
+            following.wait(WAIT_SECONDS)
 
         assert "run_submitted" in seen[0]
         assert "run_completed" in seen[-1]

@@ -45,7 +45,7 @@ from perdure.render.diagram import diagram_of
 from perdure.render.mermaid import mermaid
 from perdure.render.svg import svg
 from tests.cli import sample_tasks as sample
-from tests.cli.harness import PATIENCE_SECONDS, Keyboard, clean_environment, run_cli
+from tests.cli.harness import WAIT_SECONDS, Keyboard, clean_environment, run_cli
 from tests.cli.test_live_view import event, job, snapshot, worker
 from tests.support.older_names import older_names
 
@@ -106,7 +106,7 @@ class TestTerminal:
             env=clean_environment(),
             capture_output=True,
             text=True,
-            timeout=PATIENCE_SECONDS,
+            timeout=WAIT_SECONDS,
             check=False,
         )
 

@@ -26,7 +26,7 @@ from perdure.worker import events, supervisor
 from perdure.worker.isolation import EXIT_BODY_RUNS, EXIT_SUPERSEDED
 from tests.cli import sample_flows
 from tests.cli import sample_tasks as sample
-from tests.cli.harness import PATIENCE_SECONDS, WorkerProcess, killed_at_the_end, run_cli
+from tests.cli.harness import WAIT_SECONDS, WorkerProcess, killed_at_the_end, run_cli
 from tests.support.refusal import failing
 
 # ``perdure worker`` as a real process.
@@ -446,7 +446,7 @@ def supervised(folder: Path, command: list[str]) -> list[str]:
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=PATIENCE_SECONDS,
+        timeout=WAIT_SECONDS,
         check=True,
     )
     return done.stdout.split()

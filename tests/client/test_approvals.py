@@ -347,7 +347,7 @@ class TestDataOfAnAnswer:
         assert (await run.outputs())["review"]["data"] == ORDER
 
     async def test_is_shown_to_the_next_decider_as_it_was_changed(self, client):
-        """Finding 22: whoever decides after an edit must have seen it, and says so."""
+        """Finding 22: a decision after an edit must name the edited revision."""
         run = await client.submit(both_edit, ORDER, id="order-7")
         [shown] = await client.approvals.list("bob")
         assert (shown.data, shown.revision) == (ORDER, 0)

@@ -208,7 +208,7 @@ async def counting_client(counted: CountedStore) -> AsyncIterator[AsyncClient]:
 
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No poll stands behind the hints: what is not told is not seen."""
+    """No poll stands behind the hints: a state without a hint is not seen."""
     monkeypatch.setattr(waiting, "POLL_SECONDS", 3600.0)
     monkeypatch.setattr(waiting, "CLOSE_POLL_SECONDS", 3600.0)
 

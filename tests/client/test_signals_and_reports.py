@@ -33,7 +33,7 @@ from tests.client.flows import PEOPLE_FLOWS, answering, filtered, hand_over, kee
 from tests.client.harness import CountedStore, until, worker_at
 from tests.support.refusal import refused
 
-# Broadcasts: to all that wait for a signal now and whose filter it passes, and to nobody else.
+# Broadcasts: to all that wait for a signal now and whose filter it passes, and to no other.
 
 
 other = Flow("other").wait_for_signal("shipped", name="payment").build()

@@ -414,12 +414,12 @@ class TestNightlyReport:
         assert (record.missed, record.skipped, record.failed) == (0, 0, 0)
 
 
-# Runs an example as somebody would who tries it out.
+# Runs an example as a reader would.
 
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
-PATIENCE_SECONDS = 50
+WAIT_SECONDS = 50
 
 
 class TestOwnLimiter:
@@ -464,7 +464,7 @@ def run_example(name: str, *arguments: str, cwd: Path) -> subprocess.CompletedPr
         env=_environment(),
         capture_output=True,
         text=True,
-        timeout=PATIENCE_SECONDS,
+        timeout=WAIT_SECONDS,
         check=False,
     )
 

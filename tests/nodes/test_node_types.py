@@ -463,7 +463,7 @@ class TestAPause:
 
     def test_fails_with_what_was_reported(self):
         report = Report(status=ReportStatus.FAILED, error="out of paper")
-        with refused("node.external_failed", ExternalFailed):  # which its retries may see to
+        with refused("node.external_failed", ExternalFailed):  # which its retries handle
             node_type_task(Wait(), "a")({}, context(paused_before(None, report)))
 
     async def test_polling_gives_the_report_as_plain_json(self):

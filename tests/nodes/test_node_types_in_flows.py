@@ -356,7 +356,7 @@ async def is_paused_at(client: AsyncClient, run: str, attempt: int) -> bool:
 
 
 async def waiting(client: AsyncClient, run: str) -> None:
-    """Until the run waits for somebody outside."""
+    """Until the run waits for a report."""
 
     async def is_so() -> bool:
         return bool(await client.waits.list(run=run, type="external"))

@@ -805,7 +805,7 @@ class TestPausedRuns:
 
 
 class TestApproval:
-    """Who may answer, when it is decided, what follows, and what happens if nobody does."""
+    """Who may answer, when it is decided, the effects, and what happens without an answer."""
 
     def test_approvals_side_by_side_are_decided_each_for_itself(self):
         nodes: list[ApprovalNode] = [approval("x"), approval("y")]

@@ -1,4 +1,4 @@
-"""Forms: what does not fit is told per field, and no schema reaches out or stalls a process."""
+"""Forms: faults are reported per field, and no schema reaches the network or stalls a process."""
 
 from __future__ import annotations
 

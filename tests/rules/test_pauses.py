@@ -327,7 +327,7 @@ class TestPolling:
     def test_who_reports_is_not_asked(self):
         run = paused(poll_ms=300_000)
         run.report("a", "progress", progress=1)
-        assert [wait.key for wait in run.decision.waits] == ["poll:a"]  # anew, so later
+        assert [wait.key for wait in run.decision.waits] == ["poll:a"]  # replaced, so later
         run.report("a", "completed")
         assert run.live == {"a": JOB}
 
@@ -566,7 +566,7 @@ class TestCancellingTheWork:
 
 
 class TestAJobThatIsToBeTriedAgain:
-    """What a commit settles is not touched by what it gives up, so the plan has to see to it."""
+    """A commit does not cancel what it settles, so the plan has to."""
 
     def test_ends_with_its_run(self):
         played = Played(graph(task("a"), task("b"), edges=""))

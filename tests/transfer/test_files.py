@@ -220,7 +220,7 @@ class TestFiles:
 
     @pytest.mark.parametrize("how", ["file", "link"])
     async def test_an_export_replaces_nothing_that_came_meanwhile(self, source_url, tmp_path, how):
-        """Finding 11: what was created after the export had begun was replaced."""
+        """Finding 11: what was created after the export had started was replaced."""
         made = tmp_path / "work.jsonl"
 
         def create(done: int, of: int) -> None:

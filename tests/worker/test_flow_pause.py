@@ -290,7 +290,7 @@ class TestPlainJob:
         worker = await start_worker(approved, poll="50ms")
         await worker.emitted(AttemptRequeued)
 
-        assert await job.status() is Status.PAUSED  # nobody has resumed it
+        assert await job.status() is Status.PAUSED  # not resumed yet
         await client.jobs.resume(job.id)
         assert await job.result(10) == "completed"
 
@@ -345,11 +345,11 @@ class Order(NodeType):
     def cancel(self, checkpoint: Any, ctx: Context) -> None:
         self.cancelled.append((checkpoint["number"], ctx.part))
         if len(self.cancelled) <= self.failures:
-            raise ConnectionError("nobody answers")
+            raise ConnectionError("no answer")
 
 
 class TestCancel:
-    """What a node type ordered is taken back once nothing waits for it, whoever is there then."""
+    """What a node type started is cancelled once nothing waits for it, by any live worker."""
 
     @pytest.mark.parametrize("failures", [0, 1, 9])
     async def test_is_called_before_a_cancelled_run_ends(self, client, start_worker, failures):

@@ -1,4 +1,4 @@
-"""Schedules that a newer version wrote: left to its workers, shown as such, in nobody's way."""
+"""Schedules that a newer version wrote: left to its workers, shown as such, blocking no others."""
 
 from __future__ import annotations
 

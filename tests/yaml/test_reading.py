@@ -345,7 +345,7 @@ def nearly_right(draw: st.DrawFn) -> dict[str, Any]:
 
 
 class TestManyFaults:
-    """Of what is wrong everywhere only so much is told, and only so much is looked for."""
+    """The number of reported faults is bounded, and so is the search for them."""
 
     @pytest.mark.parametrize(
         "node",

@@ -45,7 +45,7 @@ from perdure.testing.contract.builders import (
     settle,
     status_of,
 )
-from tests.backends.postgres.line import Line, row_held, until_somebody_waits
+from tests.backends.postgres.line import Line, row_held, until_blocked
 from tests.support.stores import opened
 from tests.worker.watched_store import StoreWatch
 
@@ -161,7 +161,7 @@ class TestClaims:
             assert not (await claim(store, PARTITION)).has_skipped
 
     async def test_of_a_worker_are_repeated_for_skipped_jobs(self, postgres_url, admin, schema):
-        """Finding 15: nobody woke the worker when the lock was gone; only the poll did."""
+        """Finding 15: no hint woke the worker when the lock was gone; only the poll did."""
         watch = StoreWatch(postgres_url)
         claimed = asyncio.Event()
 
@@ -209,7 +209,7 @@ class TestFingerprints:
         async with admin.transaction():
             await store.insert_in_transaction(admin, [theirs])
             inserting = asyncio.create_task(target.jobs.insert([new_job(fingerprint="once")]))
-            await until_somebody_waits(admin, schema)
+            await until_blocked(admin, schema)
         [inserted] = await inserting
         assert (inserted.id, inserted.is_new) == (theirs.id, False)
 
@@ -232,7 +232,7 @@ def held_back(line: Line, admin: Any, schema: str) -> Any:
     async def act_late(act: Coroutine[Any, Any, Any]) -> tuple[Any, datetime]:
         line.hold_back_from("COMMIT")
         acting = asyncio.create_task(act)
-        await until_somebody_waits(admin, schema)
+        await until_blocked(admin, schema)
         waiting_at: datetime = await admin.fetchval("SELECT clock_timestamp()")
         line.let_through()
         return await acting, waiting_at
@@ -347,7 +347,7 @@ class TestLocks:
             await admin.fetch("SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", place)
             await asyncio.wait_for(store.runs.submit(new_run(id=RunId("free"))), 5)
             cooled = asyncio.create_task(store.runs.submit(cooling_run()))
-            await until_somebody_waits(admin, schema)
+            await until_blocked(admin, schema)
         assert (await cooled).run.status is RunStatus.RUNNING
 
 
@@ -367,7 +367,7 @@ async def test_an_end_is_delivered_though_a_later_one_was_visible_first(
             async with admin.transaction():
                 await admin.execute(f"SELECT FROM {schema}.jobs WHERE id = $1 FOR UPDATE", late.id)
                 settling = asyncio.create_task(settle(store, late, Completed(output=b"1")))
-                await until_somebody_waits(admin, schema)
+                await until_blocked(admin, schema)
                 clock.advance(timedelta(seconds=4))
                 early = await claim_new(store, namespace="default")
                 await settle(store, early, Completed(output=b"1"))

@@ -67,7 +67,7 @@ class Ear:
             return await self._heard.get()
 
     async def hears_anything(self) -> None:
-        """LISTEN took effect: told to look for itself."""
+        """LISTEN took effect: the listener has to poll."""
         assert {await self.next() for _ in ANYTHING} == ANYTHING
 
     @property

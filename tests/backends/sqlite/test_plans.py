@@ -44,7 +44,7 @@ SCANS_ON_PURPOSE = {
     "work_counts": "adds up small tables",
     "workers": "lists a small table",
     "bound_live_events": "looks at a minute of live events, when the clock was set back",
-    "remove_live_events": "looks at the first thousand live events, while somebody subscribes",
+    "remove_live_events": "looks at the first thousand live events, while a client subscribes",
 }
 # Filled in by the reader, and tested below.
 LISTS = {"list_jobs", "count_listed"}

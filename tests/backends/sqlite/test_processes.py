@@ -1,4 +1,4 @@
-"""Several processes on one file: nobody is locked out, nothing is lost, everybody hears."""
+"""Several processes on one file: none is locked out, nothing is lost, all are notified."""
 
 from __future__ import annotations
 

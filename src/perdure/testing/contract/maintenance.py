@@ -1,4 +1,4 @@
-"""Maintenance: polling, leases of duties, due and expired jobs, workers, retention of jobs."""
+"""Maintenance: polling, named leases, due and expired jobs, workers, retention of jobs."""
 
 from __future__ import annotations
 

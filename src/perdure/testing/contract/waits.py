@@ -107,7 +107,7 @@ class TestWaitsOfACommit:
     async def test_take_the_place_of_one_that_was_left_under_their_key(
         self, store: Store, clock: ManualClock
     ) -> None:
-        """A retry may come before anybody has looked after a child that was given up."""
+        """A retry may come before a worker has handled a child that was given up."""
         await submit(store, waits=(child_wait(),), children=(new_child(),))
         await commit_next(store, cancel_all=True, status=FAILED)
         second = RunId("order-42/ship~3")
