@@ -52,7 +52,7 @@ def parser() -> ArgumentParser:
     options_parser.add_argument("--clients", type=int, default=2, help="client processes")
     options_parser.add_argument("--json", action="store_true", help="the reports as JSON on stdout")
     options_parser.add_argument(
-        "--keep", action="store_true", help="keep the logs though all went well"
+        "--keep", action="store_true", help="keep the logs even if nothing failed"
     )
     return options_parser
 
@@ -65,9 +65,9 @@ def _on(store: str, seed: int, options: Namespace) -> ChaosReport:
     screen = Screen(store)
     if store == "postgres":
         with PostgresServer() as server:
-            report = run(PostgresEnvironment(server), settings, folder, screen.tell)
+            report = run(PostgresEnvironment(server), settings, folder, screen.print_line)
     else:
-        report = run(SqliteEnvironment(folder), settings, folder, screen.tell)
+        report = run(SqliteEnvironment(folder), settings, folder, screen.print_line)
     screen.end()
     for line in report_lines(report):
         print(line, file=sys.stderr if options.json else sys.stdout, flush=True)
@@ -81,9 +81,12 @@ def _on(store: str, seed: int, options: Namespace) -> ChaosReport:
 
 
 def run(
-    environment: Environment, settings: ChaosSettings, folder: Path, tell: Callable[[str], None]
+    environment: Environment,
+    settings: ChaosSettings,
+    folder: Path,
+    print_line: Callable[[str], None],
 ) -> ChaosReport:
-    return asyncio.run(Harness(environment, settings, folder, tell).run())
+    return asyncio.run(Harness(environment, settings, folder, print_line).run())
 
 
 def _command(store: str, settings: ChaosSettings) -> str:
@@ -101,7 +104,7 @@ class Screen:
         self._began = monotonic()
         self._is_terminal = sys.stderr.isatty()
 
-    def tell(self, text: str) -> None:
+    def print_line(self, text: str) -> None:
         line = f"{self._store} {monotonic() - self._began:5.1f} s  {text}"
         if self._is_terminal:
             width = shutil.get_terminal_size().columns - 1

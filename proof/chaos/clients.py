@@ -38,9 +38,9 @@ from proof.chaos.load import (
     SUBMITTED,
     TASKS,
     UNSENT,
-    brought_for,
     flaky,
     one_more,
+    payload_for,
 )
 from proof.evidence.log import EventSeen, new_nonce, read_lines
 
@@ -146,7 +146,7 @@ class Clients:
             return
         flow, number = random.choice(SUBMITTED), random.randrange(NUMBER_MAX)
         id = run_name(flow.name, number, self._unique())
-        ask = asks().begin("submit", run=id)
+        ask = asks().sent("submit", run=id)
         settings = _settings(flow)
         reply = await answered(ask, lambda: self._client.submit(flow, number, id=id, **settings))
         if reply.error is not None:
@@ -161,7 +161,7 @@ class Clients:
         group = f"{number}.{self._unique()}"
         delay = random.choice([None, None, None, "700ms"])
         reply = await answered(
-            asks().begin("enqueue", group=group),
+            asks().sent("enqueue", group=group),
             lambda: self._client.enqueue(task.options(group=group, delay=delay), number),
         )
         if reply.answer is Answer.ACCEPTED:
@@ -189,7 +189,7 @@ class Clients:
             case "ack":
                 await self._ack(job, job.claimed, job.payload)
             case "nack" if job.task == flaky.name and job.attempt < ATTEMPTS_DEFAULT:
-                ask = asks().begin("nack")
+                ask = asks().sent("nack")
                 await answered(ask, lambda: self._queue.nack(job, "on purpose", delay=0.1))
             case "ack parked":
                 await self._queue.release(job)
@@ -204,10 +204,10 @@ class Clients:
         worker = f"{self._name}.queue"
         with evidence().work_on(claimed, worker, claimed.claim.id) as execution:
             result = one_more(payload, execution.nonce)
-        await answered(asks().begin("ack"), lambda: self._queue.ack(job, result))
+        await answered(asks().sent("ack"), lambda: self._queue.ack(job, result))
 
     async def _resume(self, id: str) -> None:
-        ask = asks().begin("resume job")
+        ask = asks().sent("resume job")
         await answered(ask, lambda: self._client.jobs.resume(id, data=1))
 
     async def _measure(self) -> None:
@@ -223,7 +223,7 @@ class Clients:
     async def _decide_on(self, approval: ApprovalRecord) -> None:
         by = random.choice(approval.deciders or (self._name,))
         decision = "approve" if approval.deciders else random.choice(approval.choices)
-        place = Place(act="decide", run=approval.run, key=approval.node, by=by)
+        place = Place(command="decide", run=approval.run, key=approval.node, by=by)
         data = {"by": place.nonce}
         await send_command(
             place,
@@ -237,14 +237,14 @@ class Clients:
             await self._report_on(wait)
 
     async def _report_on(self, wait: WaitRecord) -> None:
-        place = Place(act="report", run=wait.run, key=wait.key, by=self._name)
+        place = Place(command="report", run=wait.run, key=wait.key, by=self._name)
         await send_command(
             place,
             lambda: self._client.runs.report(
                 wait.run,
                 wait.key,
                 status="completed",
-                result=place.brought,
+                result=place.payload,
                 key=place.nonce,
                 by=self._name,
             ),
@@ -256,10 +256,10 @@ class Clients:
                 await self._signal_to(wait)
 
     async def _signal_to(self, wait: WaitRecord) -> None:
-        place = Place(act="signal", run=wait.run, key=wait.name, by=self._name)
+        place = Place(command="signal", run=wait.run, key=wait.name, by=self._name)
         await send_command(
             place,
-            lambda: self._client.runs.signal(wait.run, wait.name, place.brought, by=self._name),
+            lambda: self._client.runs.signal(wait.run, wait.name, place.payload, by=self._name),
         )
 
     async def _read_ends(self) -> None:
@@ -304,7 +304,7 @@ class Clients:
             await self._move("resume", id)
         elif (id := await self._any(RunStatus.RUNNING)) and chance < PRIORITY_SHARE:
             priority = random.randint(1, 5)
-            ask = asks().begin("set_priority", run=id)
+            ask = asks().sent("set_priority", run=id)
             await answered(ask, lambda: self._client.runs.set_priority(id, priority))
         else:
             await self._move("retry", await self._any(RunStatus.CANCELLED))
@@ -314,10 +314,10 @@ class Clients:
         own = [run.id for run in runs if named(run.id)]  # a child's end would fail its parent
         return random.choice(own) if own else None
 
-    async def _move(self, act: str, id: str | None) -> None:
+    async def _move(self, command: str, id: str | None) -> None:
         if id is not None:
-            operation = getattr(self._client.runs, act)
-            place = Place(act=act, run=id, by=self._name, nonce="")  # it has no payload
+            operation = getattr(self._client.runs, command)
+            place = Place(command=command, run=id, by=self._name, nonce="")  # it has no payload
             await send_command(place, lambda: operation(id, by=self._name))
 
     def _unique(self) -> str:
@@ -355,18 +355,18 @@ def _some(found: Sequence[Found]) -> list[Found]:
 class Place(Value):
     """One action on a run."""
 
-    act: str
+    command: str
     run: str
     by: str
     key: str = ""
     nonce: str = msgspec.field(default_factory=new_nonce)
 
     @property
-    def brought(self) -> dict[str, Any]:
+    def payload(self) -> dict[str, Any]:
         """The payload for a waiting run: derived from its input, signed."""
         name = named(self.run)
-        assert name is not None, "only runs of clients wait for something from outside"
-        return {"n": brought_for(name.number), "by": self.nonce}
+        assert name is not None, "only runs of clients wait for external input"
+        return {"n": payload_for(name.number), "by": self.nonce}
 
 
 class Response(Value):
@@ -379,12 +379,12 @@ class Response(Value):
 
 async def send_command(place: Place, operation: Callable[[], Awaitable[Any]]) -> None:
     """Perform an action on a run, and record the response as evidence."""
-    reply = await answered(asks().begin(place.act, run=place.run), operation)
+    reply = await answered(asks().sent(place.command, run=place.run), operation)
     is_ignored = isinstance(reply.value, ReportReceipt) and not reply.value.is_accepted
     if reply.answer is Answer.UNCLEAR or is_ignored:  # another report arrived first
         return
     evidence().command_sent(
-        place.act, place.run, place.key, nonce=place.nonce, by=place.by, error=reply.error
+        place.command, place.run, place.key, nonce=place.nonce, by=place.by, error=reply.error
     )
 
 
@@ -395,7 +395,7 @@ async def answered(ask: Ask, operation: Callable[[], Awaitable[Any]]) -> Respons
             reply = Response(answer=Answer.ACCEPTED, value=await operation())
     except PerdureError as error:
         reply = Response(answer=Answer.REFUSED, error=error)
-        _log.info("%s: %r", ask.act, error)
+        _log.info("%s: %r", ask.command, error)
     except TimeoutError:
         reply = Response(answer=Answer.UNCLEAR)
     found_type = "" if reply.error is None else type(reply.error).__name__

@@ -178,12 +178,14 @@ class FaultRecord(Value):
 class Nemesis:
     """Injects every certain fault first; then every type once, in a new order each round."""
 
-    def __init__(self, faults: Sequence[Fault], seed: int, tell: Callable[[str], None]) -> None:
+    def __init__(
+        self, faults: Sequence[Fault], seed: int, print_line: Callable[[str], None]
+    ) -> None:
         self.records: list[FaultRecord] = []
         self.complaints: list[str] = []
         self._faults = faults
         self._random = Random(seed)
-        self._tell = tell
+        self._print_line = print_line
         self._began = monotonic()
         self._under_way: set[asyncio.Task[None]] = set()
 
@@ -198,7 +200,7 @@ class Nemesis:
         for fault, random in self._order():
             if monotonic() - self._began >= seconds:
                 break
-            self._begin(fault, random)
+            self._start(fault, random)
             if self._random.random() >= OVERLAP_SHARE:
                 await self._ended()
             await asyncio.sleep(self._random.uniform(*PAUSE_SECONDS))
@@ -214,7 +216,7 @@ class Nemesis:
             for fault in sorted(left, key=lambda each: each.ends_others):
                 if fault.ends_others:
                     await self._ended()
-                self._begin(fault, Random(random.random()))
+                self._start(fault, Random(random.random()))
                 await asyncio.sleep(random.uniform(*PAUSE_SECONDS))
             await self._ended()
             left = [fault for fault in left if not self.hits[fault.name]]
@@ -225,7 +227,7 @@ class Nemesis:
             for fault in self._random.sample(self._faults, len(self._faults)):
                 yield fault, Random(self._random.random())
 
-    def _begin(self, fault: Fault, random: Random) -> None:
+    def _start(self, fault: Fault, random: Random) -> None:
         self._under_way.add(asyncio.create_task(self._happen(fault, random)))
 
     async def _ended(self) -> None:
@@ -244,4 +246,4 @@ class Nemesis:
         self.records.append(
             FaultRecord(name=fault.name, at_seconds=at, detail=detail, is_hit=is_hit)
         )
-        self._tell(f"{fault.name}: {detail}{'' if is_hit else ' (missed)'}")
+        self._print_line(f"{fault.name}: {detail}{'' if is_hit else ' (missed)'}")

@@ -55,13 +55,13 @@ async def look(client: AsyncClient) -> WorkCount:
 
 
 async def settle(
-    client: AsyncClient, seconds_max: float, tell: Callable[[WorkCount], Awaitable[None]]
+    client: AsyncClient, seconds_max: float, on_count: Callable[[WorkCount], Awaitable[None]]
 ) -> list[str]:
     """Wait until all work is finished; returns the unfinished work if that takes too long."""
     until = monotonic() + seconds_max
     while True:
         count = await look(client)
-        await tell(count)
+        await on_count(count)
         if count.is_settled:
             return []
         if monotonic() > until:
@@ -72,7 +72,7 @@ async def settle(
 async def _explained(client: AsyncClient, count: WorkCount, seconds_max: float) -> list[str]:
     lines = [
         f"after {seconds_max:g} s without faults, {count.runs - count.runs_ended} runs and "
-        f"{count.jobs - count.jobs_ended} jobs had not come to their end"
+        f"{count.jobs - count.jobs_ended} jobs had not ended"
     ]
     for status in UNENDED:
         for run in await client.runs.list(status=status, limit=SHOWN_MAX):
@@ -123,19 +123,19 @@ class ChaosSettings(Value):
 
 
 class Harness:
-    """Chaos in one environment. It leaves logs in ``folder``; ``tell`` gets progress."""
+    """Chaos in one environment. It leaves logs in ``folder``; ``print_line`` gets progress."""
 
     def __init__(
         self,
         environment: Environment,
         settings: ChaosSettings,
         folder: Path,
-        tell: Callable[[str], None],
+        print_line: Callable[[str], None],
     ) -> None:
         self._environment = environment
         self._settings = settings
         self._folder = folder
-        self._tell = tell
+        self._print_line = print_line
         self._quiet = folder / "quiet"
         self._evidence = folder / "evidence.jsonl"
         self._asked = folder / "asks.jsonl"
@@ -152,7 +152,7 @@ class Harness:
             nemesis = Nemesis(
                 [*ProcessFaults(pool).all(), *self._environment.faults(pool)],
                 self._settings.seed,
-                self._tell,
+                self._print_line,
             )
             times, complaints = await self._play(pool, nemesis)
         record = ChaosRecord(
@@ -195,7 +195,7 @@ class Harness:
             finally:
                 watching.cancel()
             calm = monotonic()
-            self._tell("no more faults, and no new work")
+            self._print_line("no more faults, and no new work")
             pool.thaw()
             self._quiet.touch()
             for name in SCHEDULES:
@@ -273,7 +273,7 @@ class Harness:
             await self._show(await look(client))
 
     async def _show(self, count: WorkCount) -> None:
-        self._tell(
+        self._print_line(
             f"runs {count.runs_ended} of {count.runs} ended, "
             f"jobs under way {count.jobs - count.jobs_ended}"
         )

@@ -37,7 +37,7 @@ class NotePipe:
         self.path = path
         self.log = log
         os.mkfifo(path)
-        # Opened for writing too, so that it has no end while nobody writes.
+        # Opened for writing too, so that reading it does not end while there is no writer.
         self._pipe = os.open(path, os.O_RDWR)
         self._file = log.open("ab", buffering=0)
         self._thread = threading.Thread(target=self._copy, name=f"notes {log.name}", daemon=True)
@@ -72,7 +72,7 @@ class Ask(Value, omit_defaults=True):
     """One action of a client; recorded before it, and again with its response."""
 
     id: str
-    act: str
+    command: str
     run: str = ""
     group: str = ""
     """The group of a standalone job, whose id is unknown until it is accepted."""
@@ -86,8 +86,8 @@ class AskNotes:
     def __init__(self, path: str) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
 
-    def begin(self, act: str, *, run: str = "", group: str = "") -> Ask:
-        ask = Ask(id=new_nonce(), act=act, run=run, group=group)
+    def sent(self, command: str, *, run: str = "", group: str = "") -> Ask:
+        ask = Ask(id=new_nonce(), command=command, run=run, group=group)
         self.write(ask)
         return ask
 
@@ -113,7 +113,7 @@ def by_answer(asked: list[Ask]) -> dict[str, Counter[str]]:
     """How often each action was accepted, refused and unclear."""
     counts: dict[str, Counter[str]] = {}
     for ask in asked:
-        counts.setdefault(ask.act, Counter())[ask.answer] += 1
+        counts.setdefault(ask.command, Counter())[ask.answer] += 1
     return counts
 
 

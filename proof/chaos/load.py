@@ -289,10 +289,10 @@ TASKS: tuple[Task[..., Any], ...] = (
 _RESULTS: dict[str, Callable[[int], frozenset[Any]]] = {
     "order": lambda number: frozenset({3 * (3 * number + 8) + ROUNDS}),
     "family": lambda number: frozenset({3 * (number + 5)}),
-    "patient": lambda number: frozenset({brought_for(number) + 1}),
+    "patient": lambda number: frozenset({payload_for(number) + 1}),
     "asked": lambda _: frozenset({"approve", "reject"}),
     "voted": lambda _: frozenset({"approve"}),
-    "outside": lambda number: frozenset({brought_for(number) + 1}),
+    "outside": lambda number: frozenset({payload_for(number) + 1}),
     "ticked": lambda number: frozenset({number + 1}),
 }
 
@@ -312,6 +312,6 @@ def results_of(flow: str, number: int) -> frozenset[Any]:
     return frozenset() if flow in FAILURES else _RESULTS[flow](number)
 
 
-def brought_for(number: int) -> int:
+def payload_for(number: int) -> int:
     """The payload that a client signals or reports to a run with this input."""
     return 2 * number

@@ -158,14 +158,14 @@ class PostgresEnvironment(Environment):
 
         return await self._as_administrator(hold)
 
-    async def _as_administrator(self, act: Callable[[Any], Awaitable[str]]) -> str:
+    async def _as_administrator(self, work: Callable[[Any], Awaitable[str]]) -> str:
         """Run as administrator, bypassing the proxy. A concurrent crash ends it harmlessly."""
         try:
             session = await asyncpg.connect(self.own_url, timeout=5)
         except (OSError, asyncpg.PostgresError) as error:
             raise Missed("the server was down") from error
         try:
-            return await act(session)
+            return await work(session)
         except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
             raise Missed(f"ended by {type(error).__name__}") from error
         finally:

@@ -137,7 +137,7 @@ class DiskFaults:
                 _limit(pid, (usual, most))
         refused = sum(map(_complained, processes, heard))
         if not refused:
-            raise Missed("nobody wanted to write more")
+            raise Missed("nothing tried to write more")
         return f"no file beyond {bytes_max} bytes for {seconds:.1f} s, felt by {refused}"
 
 

@@ -117,9 +117,9 @@ def report_lines(report: ChaosReport) -> Iterator[str]:
     yield f"    settled {report.settle_seconds:.1f} s after the last fault"
 
     yield "  responses to clients (accepted / refused / unknown):"
-    for act, counts in sorted(report.asked.items()):
+    for command, counts in sorted(report.asked.items()):
         numbers = [counts.get(answer, 0) for answer in ("accepted", "refused", "unclear")]
-        yield f"    {act:<10}{numbers[0]:>6} /{numbers[1]:>4} /{numbers[2]:>4}"
+        yield f"    {command:<10}{numbers[0]:>6} /{numbers[1]:>4} /{numbers[2]:>4}"
 
     if report.is_good:
         yield "  nothing was lost, nothing counted twice: no findings"
@@ -241,7 +241,7 @@ async def _run_findings(
     client: AsyncClient, runs: Sequence[RunRecord], asked: Sequence[Ask]
 ) -> AsyncIterator[str]:
     cancelled = {
-        ask.run for ask in asked if ask.act == "cancel" and ask.answer is not Answer.REFUSED
+        ask.run for ask in asked if ask.command == "cancel" and ask.answer is not Answer.REFUSED
     }
     for run in runs:
         if run.id in cancelled and run.status is RunStatus.CANCELLED:
@@ -305,11 +305,11 @@ def _compared(what: str, there: Counter[str], answers: Mapping[str, Answer]) -> 
             yield f"{what} {name!r} was refused, and is there all the same"
         if answer is Answer.UNCLEAR and count > 1:
             yield f"{what} {name!r} is there {count} times"
-    yield from (f"{what} {name!r} is there, and nobody asked for it" for name in there)
+    yield from (f"{what} {name!r} exists, but no client asked for it" for name in there)
 
 
-def _answers(asked: Sequence[Ask], act: str) -> dict[str, Answer]:
-    return {ask.run or ask.group: ask.answer for ask in asked if ask.act == act}
+def _answers(asked: Sequence[Ask], command: str) -> dict[str, Answer]:
+    return {ask.run or ask.group: ask.answer for ask in asked if ask.command == command}
 
 
 def _load(evidence_log: Path, counts: Counts) -> Load:

@@ -39,10 +39,10 @@ CREATE TABLE accepted (
     namespace TEXT, run TEXT, job TEXT, PRIMARY KEY (namespace, run, job)
 ) WITHOUT ROWID;
 CREATE TABLE refused (namespace TEXT, run TEXT, job TEXT, errors TEXT);
-CREATE TABLE acts (
-    namespace TEXT, run TEXT, act TEXT, key TEXT, by TEXT, nonce TEXT, errors TEXT
+CREATE TABLE commands (
+    namespace TEXT, run TEXT, command TEXT, key TEXT, by TEXT, nonce TEXT, errors TEXT
 );
-CREATE INDEX acts_on_run ON acts (namespace, run);
+CREATE INDEX commands_on_run ON commands (namespace, run);
 CREATE TABLE end_seen (
     namespace TEXT, run TEXT, job TEXT, status TEXT, PRIMARY KEY (run, job, namespace, status)
 ) WITHOUT ROWID;
@@ -72,8 +72,8 @@ class RecordedExecution(Value):
     key: str
 
 
-class Act(Value):
-    act: str
+class SentCommand(Value):
+    command: str
     key: str
     by: str
     nonce: str
@@ -91,7 +91,7 @@ class EvidenceIndex:
         self._limits_of: dict[tuple[str, str], list[str]] = {}
         self._take_all(lines)
         self.has_executions = self.count("executions") > 0
-        self.has_acts = self.count("acts") > 0
+        self.has_commands = self.count("commands") > 0
 
     @staticmethod
     def of(source: str | os.PathLike[str] | Iterable[Line]) -> EvidenceIndex:
@@ -219,16 +219,16 @@ class EvidenceIndex:
         text = "SELECT node FROM nodes_seen WHERE namespace = ? AND run = ?"
         return [node for (node,) in self._rows(text, (namespace, run))]
 
-    def acts_on(self, namespace: str, run: str) -> list[Act]:
-        if not self.has_acts:
+    def commands_on(self, namespace: str, run: str) -> list[SentCommand]:
+        if not self.has_commands:
             return []
         found = self._rows(
-            "SELECT act, key, by, nonce, errors FROM acts WHERE namespace = ? AND run = ?",
+            "SELECT command, key, by, nonce, errors FROM commands WHERE namespace = ? AND run = ?",
             (namespace, run),
         )
         return [
-            Act(act=act, key=key, by=by, nonce=nonce, errors=tuple(errors.split()))
-            for act, key, by, nonce, errors in found
+            SentCommand(command=command, key=key, by=by, nonce=nonce, errors=tuple(errors.split()))
+            for command, key, by, nonce, errors in found
         ]
 
     def requeued(self, job: str) -> list[tuple[float, int]]:
@@ -294,8 +294,8 @@ class EvidenceIndex:
                 self._insert("refused", line.namespace, line.run, line.job, errors)
             case CommandSent():
                 errors = " ".join(line.errors)
-                where = (line.namespace, line.run, line.act, line.key)
-                self._insert("acts", *where, line.by, line.nonce, errors)
+                where = (line.namespace, line.run, line.command, line.key)
+                self._insert("commands", *where, line.by, line.nonce, errors)
             case EndSeen():
                 self._insert("end_seen", line.namespace, line.run, line.job, line.status)
             case EventSeen():

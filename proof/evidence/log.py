@@ -85,7 +85,7 @@ class CommandSent(Value, tag="command", omit_defaults=True):
 
     at: float
     namespace: str
-    act: str
+    command: str
     run: str
     key: str = ""
     """The node or signal."""
@@ -222,7 +222,7 @@ class EvidenceLog:
 
     def command_sent(
         self,
-        act: str,
+        command: str,
         run: str,
         key: str = "",
         *,
@@ -235,7 +235,7 @@ class EvidenceLog:
             CommandSent(
                 at=self._now(),
                 namespace=self.namespace,
-                act=act,
+                command=command,
                 run=run,
                 key=key,
                 by=by,

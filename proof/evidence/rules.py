@@ -32,7 +32,7 @@ from perdure.verify.finding import contradiction
 from perdure.verify.load import AuditedRun, decoded
 from perdure.verify.replay import ReplayStep, origins
 from perdure.verify.rules.jobs import JobView
-from proof.evidence.index import Act, EvidenceIndex, RecordedExecution
+from proof.evidence.index import EvidenceIndex, RecordedExecution, SentCommand
 from proof.evidence.log import NONCE_PATTERN, Line
 
 ANY_RESULT = object()
@@ -43,7 +43,7 @@ CLEAR = "InvalidInput"
 BATCH = 500
 
 _NONCE = re.compile(NONCE_PATTERN)
-_BROUGHT = (events.SignalReceived, events.NodeReported, events.ApprovalAnswered)
+_RECEIVED = (events.SignalReceived, events.NodeReported, events.ApprovalAnswered)
 
 T = TypeVar("T")
 
@@ -89,7 +89,7 @@ class EvidenceCounts(Value):
     """Those whose outputs are in the store."""
     accepted: int = 0
     refused: int = 0
-    acts: int = 0
+    commands: int = 0
     ends: int = 0
     """Ends that clients saw."""
     limits: Mapping[str, Judged] = {}
@@ -149,15 +149,16 @@ NO_STALE_OUTPUT = declare(
 COMMITTED_IN_ONE_EVENT = declare(
     "evidence.committed_in_one_event", "execution {nonce} was committed before, by event {first}"
 )
-ACTS_ARE_KEPT_REPEATED = declare(
-    "evidence.acts_are_kept.repeated",
-    "{act} {nonce} happened once, but is in the log {count} times",
+COMMANDS_ARE_LOGGED_REPEATED = declare(
+    "evidence.commands_are_logged.repeated",
+    "{command} {nonce} happened once, but is in the log {count} times",
 )
-ACTS_ARE_KEPT_MISSING = declare(
-    "evidence.acts_are_kept.missing", "{act} {nonce} was confirmed, but is not in the log"
+COMMANDS_ARE_LOGGED_MISSING = declare(
+    "evidence.commands_are_logged.missing", "{command} {nonce} was confirmed, but is not in the log"
 )
-ACTS_ARE_KEPT_REFUSED = declare(
-    "evidence.acts_are_kept.refused", "{act} {nonce} was refused with {error}, but is in the log"
+COMMANDS_ARE_LOGGED_REFUSED = declare(
+    "evidence.commands_are_logged.refused",
+    "{command} {nonce} was refused with {error}, but is in the log",
 )
 CANCELS_ARE_KEPT = declare(
     "evidence.cancels_are_kept", "a cancel was confirmed, but is not in the log"
@@ -248,7 +249,7 @@ class EvidenceRules:
             runs=(
                 self.outputs_have_executions,
                 self.committed_in_one_event,
-                self.acts_are_kept,
+                self.commands_are_logged,
                 self.cancels_are_kept,
                 self.decided_by_those_who_did,
                 self.ends_are_kept,
@@ -277,7 +278,7 @@ class EvidenceRules:
             committed=index.count("committed"),
             accepted=index.count("accepted"),
             refused=index.count("refused"),
-            acts=index.count("acts"),
+            commands=index.count("commands"),
             ends=index.count("end_seen"),
             limits={rule.key: self._judged(rule.key) for rule in self._settings.limits},
         )
@@ -366,55 +367,63 @@ class EvidenceRules:
                     )
                 first[key, nonce] = step.number
 
-    # Runs: acts of clients (I1, I12), ends (I8), results (I10)
+    # Runs: commands of clients (I1, I12), ends (I8), results (I10)
 
-    def acts_are_kept(self, view: AuditedRun) -> Iterator[Finding]:
+    def commands_are_logged(self, view: AuditedRun) -> Iterator[Finding]:
         """Signals, reports and answers with a nonce are in the log."""
-        acts = [act for act in self._acts_on(view) if act.nonce]
-        if not acts:
+        commands = [command for command in self._commands_on(view) if command.nonce]
+        if not commands:
             return
         seen: Counter[str] = Counter()
         places: dict[str, int] = {}
         ignored: set[str] = set()
         for step in view.replay.steps:
-            if isinstance(step.event, _BROUGHT):
+            if isinstance(step.event, _RECEIVED):
                 for nonce in nonces_in(view.value_of(step.stored)):
                     seen[nonce] += 1
                     places[nonce] = step.number
             elif isinstance(step.event, events.ReportIgnored):
                 ignored.add(step.event.key)
-        for act in acts:
-            count = seen[act.nonce]
-            numbers = (places[act.nonce],) if act.nonce in places else ()
+        for command in commands:
+            count = seen[command.nonce]
+            numbers = (places[command.nonce],) if command.nonce in places else ()
             if count > 1:
                 yield view.finding(
                     "I2",
-                    ACTS_ARE_KEPT_REPEATED,
+                    COMMANDS_ARE_LOGGED_REPEATED,
                     *numbers,
-                    key=act.key,
-                    act=act.act,
-                    nonce=act.nonce,
+                    key=command.key,
+                    command=command.command,
+                    nonce=command.nonce,
                     count=count,
                 )
-            elif not act.errors and not count and act.key not in ignored:
+            elif not command.errors and not count and command.key not in ignored:
                 yield view.finding(
-                    "I1", ACTS_ARE_KEPT_MISSING, *numbers, key=act.key, act=act.act, nonce=act.nonce
+                    "I1",
+                    COMMANDS_ARE_LOGGED_MISSING,
+                    *numbers,
+                    key=command.key,
+                    command=command.command,
+                    nonce=command.nonce,
                 )
-            elif act.errors and count and UNCLEAR.isdisjoint(act.errors):
-                error = act.errors[0]
+            elif command.errors and count and UNCLEAR.isdisjoint(command.errors):
+                error = command.errors[0]
                 yield view.finding(
                     "I12",
-                    ACTS_ARE_KEPT_REFUSED,
+                    COMMANDS_ARE_LOGGED_REFUSED,
                     *numbers,
-                    key=act.key,
-                    act=act.act,
-                    nonce=act.nonce,
+                    key=command.key,
+                    command=command.command,
+                    nonce=command.nonce,
                     error=error,
                 )
 
     def cancels_are_kept(self, view: AuditedRun) -> Iterator[Finding]:
         """A run whose cancellation was confirmed is cancelled or being compensated."""
-        if not any(act.act == "cancel" and not act.errors for act in self._acts_on(view)):
+        if not any(
+            command.command == "cancel" and not command.errors
+            for command in self._commands_on(view)
+        ):
             return
         for step in view.replay.steps:
             if isinstance(step.event, events.RunCancelled | events.CompensationStarted):
@@ -428,10 +437,10 @@ class EvidenceRules:
             for step in view.replay.steps
             if isinstance(step.event, events.ApprovalAnswered)
         }
-        for act in self._acts_on(view):
-            is_told = act.act == "decide" and act.by and not act.errors
-            if is_told and (act.key, act.by) not in answers:
-                yield view.finding("I1", DECIDED_BY_THOSE_WHO_DID, key=act.key, by=act.by)
+        for command in self._commands_on(view):
+            is_accepted = command.command == "decide" and command.by and not command.errors
+            if is_accepted and (command.key, command.by) not in answers:
+                yield view.finding("I1", DECIDED_BY_THOSE_WHO_DID, key=command.key, by=command.by)
 
     def ends_are_kept(self, view: AuditedRun) -> Iterator[Finding]:
         """The end that a client saw is in the run's log, even if the run was retried since."""
@@ -441,7 +450,7 @@ class EvidenceRules:
                 yield view.finding("I8", ENDS_ARE_KEPT, status=status)
 
     def events_are_kept(self, view: AuditedRun) -> Iterator[Finding]:
-        """The nodes whose end a client was told of are completed in the run's log."""
+        """Nodes whose end was reported to a client are completed in the run's log."""
         seen = self._index.nodes_seen(view.run.namespace, view.run.id)
         if not seen:
             return
@@ -483,8 +492,8 @@ class EvidenceRules:
                 expected_result=expected.result,
             )
 
-    def _acts_on(self, view: AuditedRun) -> list[Act]:
-        return self._index.acts_on(view.run.namespace, view.run.id)
+    def _commands_on(self, view: AuditedRun) -> list[SentCommand]:
+        return self._index.commands_on(view.run.namespace, view.run.id)
 
     # Jobs
 
@@ -506,8 +515,8 @@ class EvidenceRules:
     def ends_are_final(self, view: JobView) -> Iterator[Finding]:
         """The end of a job that a client saw is final, unless it was retried."""
         job = view.job
-        acts = self._index.acts_on(job.namespace, "")
-        if any(act.act == "retry" and act.key == job.id for act in acts):
+        commands = self._index.commands_on(job.namespace, "")
+        if any(command.command == "retry" and command.key == job.id for command in commands):
             return
         for status in self._index.ends_seen(job.namespace, job=job.id):
             if status != job.status:

@@ -49,7 +49,7 @@ def main() -> int:
                 try:
                     tally = fuzz(target, backend, examples, number=number, postgres_url=url)
                 except Exception as error:
-                    failures.append(_told(target, backend, examples, number, error))
+                    failures.append(_failure_text(target, backend, examples, number, error))
                 else:
                     tried[name] += tally.tried
                     accepted[name] += tally.accepted
@@ -81,7 +81,7 @@ def _rounds(wanted: argparse.Namespace) -> list[tuple[str, str]]:
     ]
 
 
-def _told(target: str, backend: str, examples: int, seed: int, error: Exception) -> str:
+def _failure_text(target: str, backend: str, examples: int, seed: int, error: Exception) -> str:
     traceback.print_exception(error, chain=True, limit=-6)
     command = (
         f"python -m proof.fuzz --seconds 0 --target '{target}' --backend {backend} "

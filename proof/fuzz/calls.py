@@ -309,8 +309,8 @@ LEFT_OUT = {
     "run": "waits for the end of a run, and takes what submit takes",
     "jobs.results": "waits for jobs, which its handles name",
     "jobs.watch": "runs until the job ends",
-    "runs.watch": "goes on until the run ends",
-    "runs.observe": "goes on until the run ends",
+    "runs.watch": "streams until the run ends",
+    "runs.observe": "streams until the run ends",
 }
 
 

@@ -110,7 +110,7 @@ def check_secrets(where: str, thing: object, url: str = "") -> None:
     """Raise ``Leak`` if ``thing`` contains a secret, or the password of the store at ``url``."""
     text = thing if isinstance(thing, str) else repr(thing)
     if any(part in text for part in _parts(url)):
-        raise Leak(f"{where} tells a secret: {text[:2000]}")
+        raise Leak(f"{where} contains a secret: {text[:2000]}")
 
 
 def visible_parts(error: BaseException) -> str:
@@ -181,12 +181,12 @@ def _parts(url: str) -> tuple[str, ...]:
     return _PARTS if password is None else (*_PARTS, password)
 
 
-def nobody(_: Finding) -> bool:
+def nothing_excused(_: Finding) -> bool:
     return False
 
 
 async def inspect_store(
-    url: str, store: Store, *, is_excused: Callable[[Finding], bool] = nobody
+    url: str, store: Store, *, is_excused: Callable[[Finding], bool] = nothing_excused
 ) -> None:
     """All accepted work is consistent, and contains no secret."""
     check_secrets("the store", await contents(url, is_all=True), url)

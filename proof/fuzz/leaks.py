@@ -73,10 +73,10 @@ async def tell(given: Any, ctx: AsyncContext = CONTEXT) -> Any:
         case "type of error":
             raise type(f"{secret}Error", (Exception,), {})(value)
         case _:
-            return await _told_on_the_way(way, value, ctx)
+            return await _leak_midway(way, value, ctx)
 
 
-async def _told_on_the_way(way: str, value: Any, ctx: AsyncContext) -> Any:
+async def _leak_midway(way: str, value: Any, ctx: AsyncContext) -> Any:
     """Leaks from tasks that have not ended or never return."""
     secret = ctx.secret("key")
     around = f"{value}{secret}{value}"
@@ -202,4 +202,4 @@ async def run_leaky_work(store: Store, client: AsyncClient, url: str) -> None:
     running = await Running(worker).start()
     await until_quiet(client, running)
     await running.stop()
-    check_secrets("what the worker told", running.events, url)
+    check_secrets("what the worker published", running.events, url)

@@ -123,7 +123,7 @@ class Ballot:
         answers_as |= {("user", who)} if who is not None else set()
         stands_for = {meant(each) for each in self.deciders} & answers_as
         assert not self.deciders or stands_for, "a stranger decided"
-        assert who is not None or self.policy == "any", "nobody in particular was counted"
+        assert who is not None or self.policy == "any", "an answer without a decider was counted"
         assert who is None or who not in self.people, "one person was counted twice"
         assert decision in ("approve", "reject", "defer")
         expected = (self.revision,) if self.revision else (0, None)

@@ -97,27 +97,27 @@ OF_ONE = {
     "failed": ["retry", "fork"],
     "nested": ["signal to the child", "broadcast"],
 }
-"""Acts that a run of this flow waits for."""
+"""Commands that a run of this flow waits for."""
 
 
-def _acts(flow: str) -> st.SearchStrategy[tuple[str, list[str]]]:
+def _commands(flow: str) -> st.SearchStrategy[tuple[str, list[str]]]:
     fitting = st.sampled_from(OF_ONE[flow])
-    acts = st.one_of(
-        fitting.map(lambda act: [act] * 3),
+    commands = st.one_of(
+        fitting.map(lambda command: [command] * 3),
         st.lists(fitting | st.sampled_from(OF_ALL), min_size=2, max_size=6),
         st.lists(st.sampled_from(list(COMMANDS)), min_size=2, max_size=4),
     )
-    return st.tuples(st.just(flow), acts)
+    return st.tuples(st.just(flow), commands)
 
 
-EXAMPLES = st.sampled_from(list(FLOWS)).flatmap(_acts)
+EXAMPLES = st.sampled_from(list(FLOWS)).flatmap(_commands)
 """A flow, and what is done to a run of it at the same time."""
 
 
 async def race(
-    store: Store, clients: Sequence[AsyncClient], id: str, flow: str, acts: Sequence[str]
+    store: Store, clients: Sequence[AsyncClient], id: str, flow: str, commands: Sequence[str]
 ) -> bool:
-    """Act all at once, then let the run end; whether any act was accepted."""
+    """Act all at once, then let the run end; whether any command was accepted."""
     client = clients[0]
     given = "fail" if flow == "failed" else "input"
     await client.submit(flow, given, id=id)
@@ -127,14 +127,17 @@ async def race(
         async with asyncio.timeout(SECONDS_MAX):
             await until(lambda: _is_settled(client, id))
             answers = await asyncio.gather(
-                *(COMMANDS[act](clients[n % len(clients)], id, n) for n, act in enumerate(acts)),
+                *(
+                    COMMANDS[command](clients[n % len(clients)], id, n)
+                    for n, command in enumerate(commands)
+                ),
                 return_exceptions=True,
             )
             refused = [each for each in answers if isinstance(each, BaseException)]
             for each in refused:
                 if not isinstance(each, PerdureError):
                     raise each
-            _check_winners(flow, acts, answers)
+            _check_winners(flow, commands, answers)
             await _finish(client, id)
             for run in await client.runs.list(limit=1000):
                 if run.id == f"{id}-fork":
@@ -149,21 +152,23 @@ async def _is_settled(client: AsyncClient, id: str) -> bool:
 
 
 EXCLUSIVE = [{"approve", "reject"}, {"fork"}, {"report with a key"}]
-"""Acts of which one is accepted; the others are refused, or acknowledged as repeated."""
+"""Commands of which one is accepted; the others are refused, or acknowledged as repeated."""
 
 
-def _check_winners(flow: str, acts: Sequence[str], answers: Sequence[Any]) -> None:
-    if {"replace", "retry"} & {*acts}:  # then they may be about several runs, or several attempts
+def _check_winners(flow: str, commands: Sequence[str], answers: Sequence[Any]) -> None:
+    if {"replace", "retry"} & {
+        *commands
+    }:  # then they may be about several runs, or several attempts
         return
     won = Counter(
-        act
-        for act, each in zip(acts, answers, strict=True)
+        command
+        for command, each in zip(commands, answers, strict=True)
         if not isinstance(each, BaseException)
         and getattr(each, "outcome", None) is not ReportOutcome.REPEATED
     )
     for group in EXCLUSIVE:
-        assert sum(won[act] for act in group) <= 1, (group, answers)
-    if flow == "decided" and {*acts} <= EXCLUSIVE[0]:
+        assert sum(won[command] for command in group) <= 1, (group, answers)
+    if flow == "decided" and {*commands} <= EXCLUSIVE[0]:
         assert sum(won.values()) == 1, answers
 
 
@@ -173,9 +178,9 @@ async def _finish(client: AsyncClient, id: str) -> None:
         run = await client.runs.get(id)
         if run.status in ENDED:
             return
-        for act in ("resume", "report", "approve", "broadcast"):
+        for command in ("resume", "report", "approve", "broadcast"):
             try:
-                await COMMANDS[act](client, id, 99)
+                await COMMANDS[command](client, id, 99)
             except PerdureError:
                 continue
         await asyncio.sleep(0.005)

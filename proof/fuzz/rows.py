@@ -193,8 +193,8 @@ async def try_all(client: AsyncClient) -> None:
         await _or_refused(about_all())
     await _or_refused(client.flows.unserved(work.FLOWS))
     await _or_refused(client.runs.broadcast("go", 1))
-    for act in (client.schedules.pause, client.schedules.trigger, client.schedules.delete):
-        await _or_refused(act("victim"))
+    for call in (client.schedules.pause, client.schedules.trigger, client.schedules.delete):
+        await _or_refused(call("victim"))
 
 
 async def _or_refused(answer: Awaitable[T]) -> T | None:

@@ -68,9 +68,9 @@ async def fill(store: Store, client: AsyncClient, text: str) -> None:
     await running.stop()
 
 
-async def _perhaps(act: Callable[..., Awaitable[Any]], *args: Any, **named: Any) -> None:
+async def _perhaps(call: Callable[..., Awaitable[Any]], *args: Any, **named: Any) -> None:
     try:
-        await act(*args, **named)
+        await call(*args, **named)
     except PerdureError as error:
         check_printed("an error", str(error))
 

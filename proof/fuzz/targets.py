@@ -51,7 +51,7 @@ from proof.strategies import (
 from tests.cli.harness import Commands
 
 REMOVES = ("schedules.delete", "store.prune")
-ACTS = (
+WRITES = (
     "enqueue",
     "enqueue_many",
     "submit",
@@ -59,7 +59,7 @@ ACTS = (
 )
 """Calls that write, except those that remove the targets of others."""
 EXTERNAL = ("container", "http", "llm", "script")
-"""Types whose nodes would reach outside this process."""
+"""Types whose nodes would reach beyond this process."""
 
 Try = Callable[[Any], Awaitable[bool]]
 """Tries one example; returns whether it was accepted."""
@@ -82,19 +82,19 @@ async def _calls(url: str) -> AsyncIterator[Try]:
 
 
 @asynccontextmanager
-async def _stories(url: str) -> AsyncIterator[Try]:
+async def _sequences(url: str) -> AsyncIterator[Try]:
     """Several calls on a new scene, followed by the aftermath."""
-    yield lambda acts: _tell(url, acts, has_commands=False)
+    yield lambda calls: _check_calls(url, calls, has_commands=False)
 
 
 @asynccontextmanager
-async def _shown_stories(url: str) -> AsyncIterator[Try]:
-    yield lambda acts: _tell(url, acts, has_commands=True)
+async def _shown_sequences(url: str) -> AsyncIterator[Try]:
+    yield lambda calls: _check_calls(url, calls, has_commands=True)
 
 
-async def _tell(url: str, acts: list[Call], *, has_commands: bool) -> bool:
+async def _check_calls(url: str, calls: list[Call], *, has_commands: bool) -> bool:
     async with scene(url) as place:
-        accepted = [act for act in acts if await place.attempt(act)]
+        accepted = [call for call in calls if await place.attempt(call)]
         try:
             await check_aftermath(
                 place.url, place.store, place.client, place.clock, has_commands=has_commands
@@ -388,12 +388,12 @@ async def _races(url: str) -> AsyncIterator[Try]:
         await inspect_store(url, store)
 
 
-_STORY = st.lists(st.sampled_from(ACTS).flatmap(calls), min_size=4, max_size=12)
+_SEQUENCE = st.lists(st.sampled_from(WRITES).flatmap(calls), min_size=4, max_size=12)
 _SQL = ("sqlite", "postgres")
 TARGETS: dict[str, Target] = {
     "calls": Target(calls(), _calls, ("memory", *_SQL)),
-    "stories": Target(_STORY, _stories, ("memory", *_SQL)),
-    "shown stories": Target(_STORY, _shown_stories, ("sqlite",)),
+    "stories": Target(_SEQUENCE, _sequences, ("memory", *_SQL)),
+    "shown stories": Target(_SEQUENCE, _shown_sequences, ("sqlite",)),
     "flows as data": Target(any_flows([task.name for task in work.TASKS]), _flows),
     "flows as text": Target(flow_texts([task.name for task in work.TASKS]), _flows),
     "forms": Target(st.tuples(any_forms(), answers()), _forms),

@@ -158,7 +158,7 @@ def _edges(draw: st.DrawFn, nodes: list[Node], number: int) -> list[Edge]:
 
 
 NEVER_SENT = "never"
-"""A signal that does not come: whoever waits for it waits for its timeout."""
+"""A signal that is never sent: waits for it time out."""
 
 
 class Outcome(Value):

@@ -52,16 +52,16 @@ class Driver:
 
     @property
     def is_stuck(self) -> bool:
-        """Whether nothing can happen any more, because signals went to others."""
+        """Whether nothing can happen any more, because other nodes received the signals."""
         return not self.signals and all(map(self.waits, self.run.live))
 
     def step(self) -> None:
         if self.chance.random() < self.pauses:
             self._pause()
         if not self.run.state.is_ended:
-            self.deliver(self.next_happening())
+            self.deliver(self.next_trigger())
 
-    def next_happening(self) -> Trigger:
+    def next_trigger(self) -> Trigger:
         keys = sorted(self.run.live)
         choices = [key for key in keys if not self.waits(key)] + self.signals
         picked = self.chance.choice(choices)

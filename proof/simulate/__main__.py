@@ -17,11 +17,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.mutants:
         from proof.simulate.mutants.hunt import hunt
 
-        return hunt(options.only, options.processes, _tell)
+        return hunt(options.only, options.processes, _print_line)
     if options.seed is not None:
         return _one(options.seed, options.mutant, options.trace)
     seeds = range(options.first, options.first + options.seeds)
-    tally = simulate_many(seeds, options.processes, _tell)
+    tally = simulate_many(seeds, options.processes, _print_line)
     return 1 if tally.failed else 0
 
 
@@ -29,13 +29,13 @@ def _one(seed: int, mutant: str | None, is_traced: bool) -> int:
     from proof.simulate.mutants import mutated
 
     with mutated(mutant):
-        history = simulate(seed, _tell if is_traced else None)
+        history = simulate(seed, _print_line if is_traced else None)
     lines = (
         list(failure_lines(history, mutant)) if history.findings else [f"seed {seed}: all is well"]
     )
     for line in lines:
-        _tell(line)
-    _tell(f"history {history.digest}, {history.steps} steps, {history.seconds:.1f} s")
+        _print_line(line)
+    _print_line(f"history {history.digest}, {history.steps} steps, {history.seconds:.1f} s")
     return 1 if history.findings else 0
 
 
@@ -55,7 +55,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _tell(line: str) -> None:
+def _print_line(line: str) -> None:
     print(line, flush=True)
 
 

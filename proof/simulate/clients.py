@@ -33,7 +33,7 @@ class Asked:
 
     evidence: MemoryEvidenceLog
     runs: list[str] = field(default_factory=list)
-    """Runs that a client was told are durable."""
+    """Runs that were confirmed to a client."""
     jobs: list[str] = field(default_factory=list)
     cancelled: set[str] = field(default_factory=set)
     """Runs with a requested cancellation, answered or not."""
@@ -61,8 +61,8 @@ class Asked:
             self.evidence.saw_end("completed", run=run)
 
     @asynccontextmanager
-    async def act(
-        self, act: str, run: str, key: str = "", *, nonce: str = "", by: str = ""
+    async def command(
+        self, command: str, run: str, key: str = "", *, nonce: str = "", by: str = ""
     ) -> AsyncIterator[list[str]]:
         """Wraps an action on a run, and records the response.
 
@@ -76,11 +76,11 @@ class Asked:
             error = raised
             raise
         except CancelledError:
-            unclear.append("nobody waited for the answer")
+            unclear.append("the client stopped waiting")
             raise
         finally:
             if not may_be_replaced(run) and not unclear:
-                self.evidence.command_sent(act, run, key, nonce=nonce, by=by, error=error)
+                self.evidence.command_sent(command, run, key, nonce=nonce, by=by, error=error)
 
 
 SCHEDULES = ("tick", "tock")
@@ -90,7 +90,7 @@ TAGS = ("big", "fast")
 TIMEOUTS = (None, None, None, None, 3.0, 0.2)
 """Seconds after which a client gives up waiting."""
 
-Act = Callable[[], Awaitable[Any]]
+Command = Callable[[], Awaitable[Any]]
 
 
 class SimulatedClient:
@@ -102,7 +102,7 @@ class SimulatedClient:
         self._asked = asked
         self._draw = random.Random(f"{world.seed} client {name}")
         self._flows = [each.flow for each in world.flows.values()]
-        self._acts: list[tuple[int, str, Act]] = [
+        self._commands: list[tuple[int, str, Command]] = [
             (12, "submit", self._submit),
             (12, "enqueue", self._enqueue),
             (3, "cancel", self._cancel),
@@ -117,18 +117,18 @@ class SimulatedClient:
             (3, "migrate", self._migrate),
             (3, "set a priority", self._set_priority),
             (2, "wait", self._wait),
-            (4, "act on a job", self._act_on_job),
-            (1, "act on the queue", self._act_on_queue),
+            (4, "command on a job", self._change_job),
+            (1, "command on the queue", self._change_queue),
             (4, "dequeue", self._dequeue),
             (1, "settle what is parked", self._settle_parked),
             (2, "replace", self._replace),
             (1, "listen", self._listen),
-            (3, "act on a schedule", self._act_on_schedule),
+            (3, "command on a schedule", self._change_schedule),
             (1, "look", self._look),
         ]
 
     async def run(self, until: float) -> None:
-        """Act until a given time."""
+        """Command until a given time."""
         world, draw = self._world, self._draw
         self._client = AsyncClient(
             world.store_of(self.actor),
@@ -136,23 +136,23 @@ class SimulatedClient:
             flows=world.first_versions,
         )
         self._queue = AsyncJobQueue(world.store_of(self.actor))
-        weights = [weight for weight, _, _ in self._acts]
+        weights = [weight for weight, _, _ in self._commands]
         await self._attempt("submit", self._submit)
         if draw.random() < 0.3:
             await self._attempt("schedule", self._schedule)
         while world.loop.now < until:
             await asyncio.sleep(draw.choice((0.01, 0.3, 2.0)) * draw.random())
-            [(_, name, act)] = draw.choices(self._acts, weights)
-            await self._attempt(name, act)
+            [(_, name, command)] = draw.choices(self._commands, weights)
+            await self._attempt(name, command)
         await self._queue.close()
         await self._client.close()
 
-    async def _attempt(self, name: str, act: Act) -> None:
+    async def _attempt(self, name: str, command: Command) -> None:
         """Perform one action; refusals are expected, other errors are not."""
         timeout = self._draw.choice(TIMEOUTS)
         try:
             async with asyncio.timeout(timeout):
-                await act()
+                await command()
         except TimeoutError:
             self._world.trace(f"{name}: not waited for any longer")
         except PerdureError as error:
@@ -169,8 +169,8 @@ class SimulatedClient:
         """Replace a run while another command on it is under way."""
         id = self._draw.choice(IDS)
         await self._submit_as(id, "replace")
-        acts = (self._client.runs.pause(id, by="ann"), self._submit_as(id, "replace"))
-        for result in await asyncio.gather(*acts, return_exceptions=True):
+        commands = (self._client.runs.pause(id, by="ann"), self._submit_as(id, "replace"))
+        for result in await asyncio.gather(*commands, return_exceptions=True):
             if isinstance(result, BaseException):
                 raise result
 
@@ -251,7 +251,7 @@ class SimulatedClient:
         run = self._any_run()
         self._asked.cancelled.add(run)
         compensate = self._draw.random() < 0.5
-        async with self._asked.act("cancel", run):
+        async with self._asked.command("cancel", run):
             moved = await self._client.runs.cancel(run, compensate=compensate)
         self._world.trace(f"cancelled {run}: {moved.after}")
 
@@ -269,7 +269,7 @@ class SimulatedClient:
     async def _signal(self) -> None:
         run, name = self._any_run(), self._draw.choice(SIGNALS)
         nonce = evidence_log.new_nonce()
-        async with self._asked.act("signal", run, name, nonce=nonce):
+        async with self._asked.command("signal", run, name, nonce=nonce):
             await self._client.runs.signal(run, name, {**self._payload(), "wit": nonce})
         self._world.trace(f"signalled {run}")
 
@@ -285,7 +285,7 @@ class SimulatedClient:
         approval = draw.choice(inbox)
         decision = draw.choice(("approve", "approve", "reject"))
         person = draw.choice(PEOPLE)
-        async with self._asked.act("decide", approval.run, approval.node, by=person):
+        async with self._asked.command("decide", approval.run, approval.node, by=person):
             record = await self._client.approvals.decide(approval.id, decision, by=person)
         self._world.trace(f"decided {approval.id}: {record.status}")
 
@@ -311,7 +311,7 @@ class SimulatedClient:
         sent = {"value": draw.randrange(100), "wit": nonce}
         details: dict[str, Any] = {"result" if status == "completed" else "progress": sent}
         key = None if nonce else f"report-{draw.randrange(3)}"  # may be repeated
-        async with self._asked.act("report", run, node, nonce=nonce) as unclear:
+        async with self._asked.command("report", run, node, nonce=nonce) as unclear:
             answer = await self._client.runs.report(run, node, status=status, key=key, **details)
             if answer.outcome is not ReportOutcome.ACCEPTED:
                 unclear.append(answer.outcome)
@@ -344,9 +344,9 @@ class SimulatedClient:
         self._asked.saw_result(handle.id)
         self._world.trace(f"got the result of {handle.id}")
 
-    async def _act_on_job(self) -> None:
+    async def _change_job(self) -> None:
         job = self._draw.choice(self._asked.jobs or ["none"])
-        act = self._draw.choice(
+        command = self._draw.choice(
             (
                 self._client.jobs.cancel,
                 self._client.jobs.disable,
@@ -355,17 +355,17 @@ class SimulatedClient:
                 self._client.jobs.resume,
             )
         )
-        if act == self._client.runs.retry:
+        if command == self._client.runs.retry:
             self._asked.revived.add(job)
-        moved = await act(job)
-        if act == self._client.jobs.cancel and moved.before not in FINISHED:
+        moved = await command(job)
+        if command == self._client.jobs.cancel and moved.before not in FINISHED:
             self._asked.aborted.add(job)
-        self._world.trace(f"{act.__name__} of job {job}")
+        self._world.trace(f"{command.__name__} of job {job}")
 
-    async def _act_on_queue(self) -> None:
-        act = self._draw.choice((self._client.queues.pause, self._client.queues.resume))
-        await act(self._draw.choice(QUEUES))
-        self._world.trace(act.__name__)
+    async def _change_queue(self) -> None:
+        command = self._draw.choice((self._client.queues.pause, self._client.queues.resume))
+        await command(self._draw.choice(QUEUES))
+        self._world.trace(command.__name__)
 
     async def _dequeue(self) -> None:
         """Poll as a custom worker, and settle what it gets. Such workers do not apply limits."""
@@ -437,7 +437,7 @@ class SimulatedClient:
                 self._world.find(f"a handler got {event.type} of job {event.job}, unpublished")
         self._world.trace(f"heard {count} live events")
 
-    async def _act_on_schedule(self) -> None:
+    async def _change_schedule(self) -> None:
         client, name = self._client, self._draw.choice(SCHEDULES)
         match self._draw.randrange(5):
             case 0:

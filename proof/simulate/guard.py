@@ -57,7 +57,7 @@ End = tuple[str, str, datetime]
 
 
 def ends_in(jobs: Iterable[StoredJob], runs: Iterable[StoredRun]) -> Iterator[End]:
-    """The ends of jobs and runs, as clients are told of them."""
+    """The ends of jobs and runs, as clients receive them."""
     for job in jobs:
         if job.finished_at is not None:
             yield f"job.{job.status}", job.id, job.finished_at
@@ -105,7 +105,7 @@ class WriteGuard:
             for place, run in self._state.records.runs.items()
             if (before := self._runs_before.get(place)) is not run
         ]
-        self._note_let_go(changed)
+        self._note_release(changed)
         self._note_ends(changed)
         if isinstance(answer, Exception):
             if isinstance(answer, IllegalTransition):
@@ -171,7 +171,7 @@ class WriteGuard:
         jobs = self._state.jobs
         return [id for id, job in self._before.items() if jobs.get(id) is not job]
 
-    def _note_let_go(self, changed: Sequence[JobId]) -> None:
+    def _note_release(self, changed: Sequence[JobId]) -> None:
         for id in changed:
             after = self._state.jobs.get(id)
             was_aside = self._before[id].status in (Status.DISABLED, Status.PAUSED)
@@ -262,7 +262,7 @@ class WriteGuard:
         for each in taken:
             before, after = self._before[each.id], self._state.jobs[each.id]
             if after.failures != before.failures or after.crashes != before.crashes + 1:
-                self._find(f"the death of a worker counts as a failure of job {each.id}")
+                self._find(f"a worker crash counts as a failure of job {each.id}")
             if before.status is Status.ACTIVE and after.status is not Status.WAITING:
                 self._find(f"job {each.id} was taken over, and is {after.status}")
             was, found = before.suspicion, after.suspicion
@@ -476,7 +476,7 @@ class CallGuard:
         self._epochs: dict[JobId, int] = {}
         self._leases: dict[JobId, datetime] = {}
         self._untold: dict[Claim, tuple[str, ...]] = {}
-        """Claims of which their worker knows nothing yet, and what it did wrong if it is told."""
+        """Claims whose response is not delivered yet, and what they violate once it is."""
         self._revived: set[JobId] = set()
         """Jobs whose lease expired and was renewed before a takeover. A limit does not count them
         meanwhile, so another job may have got their place.
@@ -500,7 +500,7 @@ class CallGuard:
     def saw(self, name: str, args: tuple[Any, ...], answer: Any) -> None:
         self.calls[name] += 1
         self._latest = max(self._latest, self._now())
-        self._trace(_told(name, args, answer))
+        self._trace(_call_text(name, args, answer))
         if name not in QUIET:
             self._writes.after(name, args, answer)
             self._check_clocks()
@@ -707,7 +707,7 @@ class CallGuard:
             id = JobId(event.job or "")
             is_outcome = event.type in LIVE_OUTCOMES.values()
             if event.worker is not None and id not in self._epochs:
-                self._find(f"{event.type} of job {id} was published, which nobody has claimed")
+                self._find(f"{event.type} of job {id} was published, but no worker has claimed it")
             elif event.worker is not None and is_outcome and (id, event.type) not in self._outcomes:
                 self._find(f"{event.type} of job {id} was published, and not written")
 
@@ -753,7 +753,7 @@ def short(id: str) -> str:
     return id[-6:]
 
 
-def _told(name: str, args: tuple[Any, ...], answer: Any) -> str:
+def _call_text(name: str, args: tuple[Any, ...], answer: Any) -> str:
     if isinstance(answer, Exception):
         return f"{name}: {type(answer).__name__}"
     if name in QUIET:
@@ -764,7 +764,7 @@ def _told(name: str, args: tuple[Any, ...], answer: Any) -> str:
             return f"{name}: {jobs or 'nothing'}"
         case "runs.commit", CommitAnswer():
             pairs = zip(args[0], answer.results, strict=True)
-            return f"{name}: {'; '.join(_commit_told(commit, result) for commit, result in pairs)}"
+            return f"{name}: {'; '.join(_commit_text(commit, result) for commit, result in pairs)}"
         case "jobs.settle", list():
             pairs = zip(args[0], answer, strict=True)
             settled = (
@@ -785,7 +785,7 @@ def _told(name: str, args: tuple[Any, ...], answer: Any) -> str:
     return f"{name}: {answer}" if isinstance(answer, bool | int) else name
 
 
-def _commit_told(commit: RunCommit, result: Any) -> str:
+def _commit_text(commit: RunCommit, result: Any) -> str:
     node_types = " ".join(type_of(event.data) for event in commit.events)
     settled = ", ".join(
         f"{short(each.claim.id)}/{each.claim.epoch} {type(each.job_outcome).__name__}"

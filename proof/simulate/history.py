@@ -68,7 +68,7 @@ def simulate(seed: int, show: Callable[[str], None] | None = None) -> History:
                 jobs=len(world.state.jobs),
             )
             world.is_over = True
-            world.loop.bury()
+            world.loop.finalize()
     return history
 
 

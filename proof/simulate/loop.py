@@ -172,7 +172,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self.steps += 1
         self._steps_now += 1
         if self._steps_now > STEPS_AT_ONE_TIME_MAX:
-            raise TimeStandsStill(f"{actor.name} does not come to rest: {handle!r}")
+            raise TimeStandsStill(f"{actor.name} does not become idle: {handle!r}")
         handle._run()
         if actor.pace:
             actor.frozen_until = max(
@@ -227,7 +227,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
             actor.ready.clear()
             del self._busy[actor]
 
-    def bury(self) -> None:
+    def finalize(self) -> None:
         """Finalize everything left, and close, so that nothing leaks into the next history."""
         for task in asyncio.all_tasks(self):
             task._log_destroy_pending = False  # type: ignore[attr-defined]
@@ -345,19 +345,19 @@ class LeaseRenewerOnLoop(LeaseRenewer):
             await asyncio.wait([self._renewing])
 
 
-def at_once(act: Coroutine[Any, Any, Any]) -> Any:
+def at_once(coroutine: Coroutine[Any, Any, Any]) -> Any:
     """The result of a coroutine that never waits, but may yield."""
     try:
-        while act.send(None) is None:
+        while coroutine.send(None) is None:
             pass
     except StopIteration as end:
         return end.value
-    act.close()
-    raise AssertionError(f"{act!r} waits, where nothing can be waited for")
+    coroutine.close()
+    raise AssertionError(f"{coroutine!r} waits, where nothing can be waited for")
 
 
-def _wait(self: AttemptSteps, act: Coroutine[Any, Any, Any]) -> Any:
-    return at_once(act)
+def _wait(self: AttemptSteps, coroutine: Coroutine[Any, Any, Any]) -> Any:
+    return at_once(coroutine)
 
 
 @contextmanager

@@ -41,21 +41,21 @@ class Tally:
             self.failed.append(history)
 
 
-def simulate_many(seeds: Sequence[int], processes: int, tell: Callable[[str], None]) -> Tally:
+def simulate_many(seeds: Sequence[int], processes: int, print_line: Callable[[str], None]) -> Tally:
     """Simulate all seeds, reporting progress."""
     tally, began_at = Tally(), clock.monotonic()
-    told_at = began_at
+    printed_at = began_at
     for history in spread(simulate, seeds, processes):
         tally.add(history)
         if history.findings and len(tally.failed) <= SHOWN_MAX:
             for line in failure_lines(history):
-                tell(line)
-        if (now := clock.monotonic()) - told_at > 5:
-            told_at = now
+                print_line(line)
+        if (now := clock.monotonic()) - printed_at > 5:
+            printed_at = now
             rate = tally.histories / (now - began_at)
-            tell(f"  {tally.histories} of {len(seeds)} histories, {rate:.1f}/s")
+            print_line(f"  {tally.histories} of {len(seeds)} histories, {rate:.1f}/s")
     spent = clock.monotonic() - began_at
-    tell(
+    print_line(
         f"{tally.histories} histories in {spent:.0f} s: {tally.runs} runs and {tally.jobs} jobs in "
         f"{tally.seconds / 3600:.1f} simulated hours, {tally.steps} steps; "
         f"{len(tally.failed)} failed"

@@ -228,7 +228,7 @@ class Network:
                 await asyncio.sleep(self._draw.random() * faults.silence)
             if faults.given_up and self._draw.random() < faults.given_up:
                 self._trace(f"{name}: given up")
-                raise StoreError(f"nobody knows what the simulated store has done of {name}")
+                raise StoreError(f"the outcome of {name} in the simulated store is unknown")
             await asyncio.sleep(delay)
         raise AssertionError("delays never end")
 

@@ -173,14 +173,14 @@ STRICT_TASKS = ("urgent", "timed", "snoozing")
 def judge(world: World, asked: Asked) -> Iterator[str]:
     """All violations, besides those that the verifier finds."""
     yield from left_over(world)
-    yield from (f"job {id} is held, and nobody is there" for id in held(world))
+    yield from (f"job {id} is claimed, but no worker is left" for id in held(world))
     yield from _lost(world, asked)
     graphs = Graphs(graph for each in world.flows.values() for graph in each.flow.graphs)
     runs = RunEngine(world.plain_store(), graphs, PlainCodec())
     for run in list(world.state.records.runs.values()):
         yield from (f"run {run.id} of {run.flow}: {each}" for each in _run(world, runs, run))
         if run.status is RunStatus.CANCELLED and not _may_be_cancelled(asked, run):
-            yield f"run {run.id} was cancelled, and nobody asked for it"
+            yield f"run {run.id} was cancelled, but no client asked for it"
     for job in world.state.jobs.values():
         yield from (
             f"job {job.id} of {job.partition.task}: {each}" for each in _job(asked, job, world)

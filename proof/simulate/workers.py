@@ -19,7 +19,7 @@ from proof.simulate.loop import Actor
 from proof.simulate.world import World
 
 LEASES = (1, 2, 5)
-CALLBACKS_BEFORE_DEATH = 150
+CALLBACKS_BEFORE_CRASH = 150
 STROKES = ("crash", "crash", "freeze", "freeze", "freeze one", "slow", "stop", "outage", "clock")
 CLOCK_SECONDS = 7_200.0
 PRUNING = 0.25
@@ -174,7 +174,7 @@ class WorkerPool:
         seconds = draw.choice((0.3, 1.2, 3.0)) * self.lease * draw.random()
         match draw.choice(STROKES):
             case "crash":
-                worker.actor.process.dies_after = draw.randint(1, CALLBACKS_BEFORE_DEATH)
+                worker.actor.process.dies_after = draw.randint(1, CALLBACKS_BEFORE_CRASH)
                 self._world.trace(f"{worker.name} is about to crash")
             case "freeze":
                 self._world.trace(f"{worker.name} freezes for {seconds:.3f} s")
@@ -245,9 +245,9 @@ class Finisher:
             for person in PEOPLE:
                 await self._try(client.approvals.decide(approval.id, "approve", by=person))
 
-    async def _try(self, act: object) -> None:
+    async def _try(self, coroutine: object) -> None:
         try:
-            await act  # type: ignore[misc]  # a coroutine of any result
+            await coroutine  # type: ignore[misc]  # a coroutine of any result
         except PerdureError as error:
             self._world.trace(f"finisher: {type(error).__name__}")
 

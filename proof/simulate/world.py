@@ -137,9 +137,9 @@ class World:
         """A handle without a network, for checks."""
         return MemoryStore(URL, session=Session(self.state, self.now))
 
-    def spawn(self, actor: Actor, act: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+    def spawn(self, actor: Actor, coroutine: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         """Start a task of an actor."""
-        task: asyncio.Task[Any] = actor.context().run(self.loop.create_task, act)
+        task: asyncio.Task[Any] = actor.context().run(self.loop.create_task, coroutine)
         return task
 
     def cut_off(self, seconds: float) -> None:

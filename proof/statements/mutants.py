@@ -1514,7 +1514,7 @@ POSTGRES = (
     ),
     Mutant(
         "cancel_waits",
-        "a wait stays open that nobody will answer",
+        "a wait stays open that no one will answer",
         "found.type <> 'child'",
         "found.type = 'child'",
         "waits",
@@ -1587,7 +1587,7 @@ POSTGRES = (
     ),
     Mutant(
         "next_runs",
-        "as many start as there are places, whoever holds them",
+        "as many start as there are places, even if they are taken",
         "greatest(0, first.place_limit - held.count)",
         "first.place_limit",
         "places",

@@ -12,7 +12,6 @@ SHARED = {
     "RunFailed": "the public error, and the internal event whose stored name it is",
     "RunCancelled": "the public error, and the internal event whose stored name it is",
     "RunSkipped": "the public error, and the internal event whose stored name it is",
-    "Operation": "an operation of the client, and a random store call of the contract tests",
     "Session": "the same thing on each backend",
     "Transaction": "the same thing on each backend",
 }

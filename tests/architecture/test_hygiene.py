@@ -14,7 +14,7 @@ import pytest
 
 from tests.architecture.source_tree import ROOT, Module, dotted_references, imported_names, modules
 
-# Folders that exist on one machine only; spelled apart so that this file passes its own test.
+# Folders that exist on one machine only; split so that this file passes its own test.
 MACHINE_PATH = re.compile(r"(?<![\w./~-])/(?:work|root|home/\w+|Users/\w+)" + "/")
 
 RUNS_WHAT_IT_READS = {"pickle", "cPickle", "dill", "cloudpickle", "marshal", "shelve"}

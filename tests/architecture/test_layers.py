@@ -17,7 +17,7 @@ ANYTHING = "*"
 
 VALUES = {"model", "errors", "diagnostics", "clock"}
 PURE = VALUES | {"expr", "forms"}
-STORE_FACE = {
+STORE_INTERFACE = {
     "store.admission",
     "store.contract",
     "store.lifecycle",
@@ -82,7 +82,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "engine.ticks": PURE | {"engine", "store.contract", "store.lifecycle"},
     "render": {"model"},
     "operations": PURE
-    | STORE_FACE
+    | STORE_INTERFACE
     | {"engine", "flows.built", "flows.settings", "render", "store.batching", "tasks"},
     "client": PURE
     | {
@@ -95,7 +95,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "store.contract",
         "tasks",
     },
-    "worker": PURE | STORE_FACE | {"engine", "store.batching", "flows.built", "tasks"},
+    "worker": PURE | STORE_INTERFACE | {"engine", "store.batching", "flows.built", "tasks"},
     # Brings client and worker together on a store whose time it can let pass: memory alone can.
     "inline": VALUES
     | {"client", "flows", "operations", "worker", "store.contract", "store.memory"},
@@ -118,7 +118,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "__main__": {"cli"},
     "demo": {ANYTHING},
     "testing": {ANYTHING},
-    # Reads a store by its contract alone, and decides anew what is in it.
+    # Reads a store by its contract alone, and decides its logs again.
     "verify": PURE | {"store.contract", "store.admission", "engine"},
     "public": PUBLIC_NAMES_FROM,
 }

@@ -30,7 +30,7 @@ SENTINELS: dict[str, str] = {}
 # Module -> how often it makes another message of an error of ours, instead of passing on faults.
 RENDERED_AGAIN: dict[str, int] = {}
 
-# Module -> how often it takes apart the text of an error, which is somebody else's.
+# Module -> how often it takes apart the text of an error, of another library.
 TAKEN_APART = {
     "flows.yaml.parse": 1,  # the YAML parser's, which is several lines long
     "model.payload": 1,  # msgspec's, which offers no data
@@ -44,7 +44,7 @@ WORDED_ERRORS: dict[str, int] = {}
 WORDED_FAULTS: dict[str, int] = {}
 
 # Module -> why it spells calls of a client or commands. Elsewhere advice is an action.
-SPELLS_ADVICE = {"diagnostics": "PythonRenderer"}
+WRITES_ADVICE = {"diagnostics": "PythonRenderer"}
 _CALL_OR_COMMAND = re.compile(
     r"\bclient\.\w[\w.]*\(|"
     r"\bperdure (?:jobs|runs|approvals|waits|schedules|queues|workers|flows|store) [a-z]"
@@ -91,10 +91,10 @@ def test_who_words_faults_without_a_code():
 
 
 def test_who_spells_advice():
-    assert set(spelled_advice(modules())) <= SPELLS_ADVICE.keys()
+    assert set(written_advice(modules())) <= WRITES_ADVICE.keys()
 
 
-def spelled_advice(found: Iterable[Module]) -> Iterator[str]:
+def written_advice(found: Iterable[Module]) -> Iterator[str]:
     """Calls of a client, or commands, in texts that are not documentation."""
     for module in found:
         if module.name.split(".")[0] in ("cli", "demo"):
@@ -263,7 +263,7 @@ class TestTheChecksThemselves:
         assert list(rendered_again(found)) == ["other", "other"]
         assert list(taken_apart(found)) == ["other", "other"]
         assert list(worded_errors(found)) == ["other"]
-        assert list(spelled_advice(found)) == ["other", "other"]
+        assert list(written_advice(found)) == ["other", "other"]
         assert list(worded_faults(found)) == ["other"]
         assert list(log_arguments(found)) == ["other"]
         assert list(unseen_fields(found)) == ["other"]

@@ -263,7 +263,7 @@ class TestInsertInTransaction:
 
         with refused("job.fingerprint_taken", FingerprintTaken, job_id=live):
             await caller.insert([new_job(), new_job(fingerprint="once", on_conflict="raise")])
-        kept = await caller.insert([new_job()])  # the transaction goes on
+        kept = await caller.insert([new_job()])  # the transaction continues
         await caller.commit()
 
         jobs = await caller.store.queries.list_jobs(JobFilter(), 9)
@@ -324,7 +324,7 @@ class TestSubmitInTransaction:
         assert await store.queries.count_jobs(JobFilter()) == 1
         assert await store.queries.count_runs(RunFilter()) == 2
 
-    async def test_tells_of_a_run_that_has_the_id(self, caller):
+    async def test_reports_a_run_that_has_the_id(self, caller):
         run = new_run()
         await caller.store.runs.submit(run)
 
@@ -417,7 +417,7 @@ async def sqlite(sqlite_url):
 
 
 class TestSqlite:
-    async def test_begins_the_transaction_where_the_module_would(self, sqlite, sqlite_url):
+    async def test_starts_the_transaction_where_the_module_would(self, sqlite, sqlite_url):
         with connected(path_of(sqlite_url)) as connection:
             before = connection.in_transaction
             sqlite.insert_in_blocking_transaction(connection, [new_job()])

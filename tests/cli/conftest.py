@@ -53,7 +53,7 @@ def working(url: str, client: Client) -> Iterator[Worker]:
 
 @pytest.fixture
 def waiting(working: Worker, client: Client) -> RunHandle:
-    """``order-5``, which has come to the person it waits for."""
+    """``order-5``, which waits for an approval."""
     run = client.submit(sample_flows.orders, 5, id="order-5")
     assert any(event.status == "waiting" for event in run.watch())
     return run

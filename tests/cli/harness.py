@@ -86,7 +86,7 @@ class Answer:
 # The command line as a real process, followed through the JSON lines that it logs.
 
 
-PATIENCE_SECONDS = 30.0
+WAIT_SECONDS = 30.0
 """How long to wait for an event on a busy machine."""
 
 Line = dict[str, Any]
@@ -102,7 +102,7 @@ def run_cli(
         env=clean_environment(environment),
         capture_output=True,
         text=True,
-        timeout=PATIENCE_SECONDS,
+        timeout=WAIT_SECONDS,
         check=False,
     )
 
@@ -164,7 +164,7 @@ class FollowedProcess:
 
     def wait(self) -> int:
         """Its exit code, once it has ended."""
-        return self._process.wait(PATIENCE_SECONDS)
+        return self._process.wait(WAIT_SECONDS)
 
     def wait_for_silence(self) -> list[Line]:
         """Everything it logged, once nobody is left who could log: no child lives on."""
@@ -175,7 +175,7 @@ class FollowedProcess:
     def _until_silent(self) -> Iterator[Line]:
         while True:
             try:
-                line = self._lines.get(timeout=PATIENCE_SECONDS)
+                line = self._lines.get(timeout=WAIT_SECONDS)
             except Empty:
                 raise AssertionError(f"nothing more came after {self.seen}") from None
             if line is None:
@@ -250,7 +250,7 @@ class Keyboard:
     def __exit__(self, *_details: object) -> None:
         if self._process.poll() is None:
             self._process.kill()
-        self._process.wait(PATIENCE_SECONDS)
+        self._process.wait(WAIT_SECONDS)
         os.close(self._terminal)
 
     @property
@@ -282,11 +282,11 @@ class Keyboard:
         """What is written until the command ends."""
         while self._read():
             pass
-        self._process.wait(PATIENCE_SECONDS)
+        self._process.wait(WAIT_SECONDS)
         return self.written[self._seen :]
 
     def _read(self) -> bool:
-        ready, _, _ = select.select([self._terminal], [], [], PATIENCE_SECONDS)
+        ready, _, _ = select.select([self._terminal], [], [], WAIT_SECONDS)
         assert ready, f"the command neither wrote nor ended: {self.written}"
         try:
             chunk = os.read(self._terminal, 65536)

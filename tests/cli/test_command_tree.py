@@ -22,7 +22,7 @@ from perdure.operations.catalog import OPERATIONS
 from tests.architecture.source_tree import SRC
 from tests.cli import sample_flows
 from tests.cli.harness import Commands
-from tests.docs.acting import command_named as parse_command
+from tests.docs.execution import command_named as parse_command
 
 MODULE = "tests.cli.sample_flows"
 
@@ -94,7 +94,7 @@ class TestEveryCommand:
         assert set(ALIASES.values()) <= SUMMARIES.keys()
 
     @pytest.mark.parametrize("name", SUMMARIES)
-    def test_the_help_of_a_command_begins_with_its_summary(self, name):
+    def test_the_help_of_a_command_starts_with_its_summary(self, name):
         assert (command_named(name).help or "").split("\n\n")[0] == SUMMARIES[name]
 
     @pytest.mark.parametrize("name", SUMMARIES)
@@ -223,7 +223,7 @@ class TestAdvisedOptions:
         monkeypatch.delenv("PERDURE_STORE", raising=False)
         assert options_of(store, "default") == expected
 
-    def test_no_command_tells_the_password_of_its_store(self, postgres_url):
+    def test_no_command_prints_the_password_of_its_store(self, postgres_url):
         secret = urlsplit(postgres_url).password
         assert secret
         with Client(postgres_url) as client:

@@ -71,7 +71,7 @@ class TestJson:
 
 
 class TestExitCodes:
-    def test_help_tells_all_of_them(self):
+    def test_help_lists_all_of_them(self):
         assert {int(each) for each in re.findall(r"\d+", EXIT_CODES)} == set(ExitCode)
 
     def test_a_missing_store_is_bad_usage(self, tmp_path, monkeypatch):

@@ -155,7 +155,7 @@ class TestCheck:
         assert done.rows[1][4:] == ["d,", "c,", "b,", "…"]
         assert "cannot continue 4 of 5 unfinished runs" in done.out
 
-    def test_tells_why_a_run_could_not_be_migrated(self, perdure, client, waiting):
+    def test_says_why_a_run_could_not_be_migrated(self, perdure, client, waiting):
         client.runs.pause("order-5")
         client.queues.pause("default")  # so that nobody begins with the next one
         client.submit(sample.orders, 5, id="fresh")

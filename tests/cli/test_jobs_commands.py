@@ -172,7 +172,7 @@ class TestJobsOfRuns:
         }
 
     @pytest.mark.parametrize("command", ["cancel", "retry"])
-    def test_are_not_acted_upon(self, perdure, client, command):
+    def test_are_left_unchanged(self, perdure, client, command):
         client.submit(sample_flows.orders, 5, id="order-5")
         [job] = client.jobs.list()
         before = client.jobs.get(job.id)

@@ -236,7 +236,7 @@ class TestScreen:
             *[f'{NOON} node completed fetch {{"number":{number}}}' for number in range(4, 9)],
         ]
 
-    def test_says_states_in_words_in_a_narrow_terminal_too(self):
+    def test_shows_states_as_text_in_a_narrow_terminal_too(self):
         lines = drawn(busy(), 40, 24)
         assert "├ ● pack      running       2/8" in lines
         assert "╰ ↻ price     retrying" in lines
@@ -259,7 +259,7 @@ class TestScreen:
         assert any(line.startswith("● node25 running") for line in lines)
         assert "… and 21 to come, 22 completed" in lines
 
-    def test_says_that_nobody_works(self):
+    def test_says_that_no_worker_is_live(self):
         assert "no live worker" in drawn(snapshot({"fetch": LIVE}), 80, 24)
 
     def test_counts_workers_that_are_too_many_to_name(self):
@@ -359,7 +359,7 @@ class TestLook:
         assert line(seen, "fetch").look is Look.RUNNING
         assert line(seen, "fetch").command == "perdure runs explain child-1"
 
-    def test_ignores_what_stands_beside_a_node(self):
+    def test_ignores_auxiliary_jobs_of_a_node(self):
         seen = snapshot(
             {"review": NodeStatus.LIVE},
             jobs=[job("notify:review")],
@@ -374,7 +374,7 @@ class TestLook:
 
 
 class TestRunningNode:
-    def test_tells_progress_worker_and_time(self):
+    def test_shows_progress_worker_and_time(self):
         working = job("fetch", progress=Progress(percent=40, message="page 2"))
         found = line(fetching(working), "fetch")
         assert (found.share, found.amount) == (0.4, "40%")
@@ -387,17 +387,17 @@ class TestRunningNode:
             ({"attempt": 2, "crashes": 1}, "ann 3s, taken over, attempt 2"),
         ],
     )
-    def test_tells_which_attempt_it_is(self, attempt, note):
+    def test_shows_which_attempt_it_is(self, attempt, note):
         assert line(fetching(job("fetch", **attempt)), "fetch").note == note
 
     @pytest.mark.parametrize(
         "seconds, remark", [(4, ""), (6, "ann is silent; others take over in 4s")]
     )
-    def test_tells_that_its_worker_is_silent(self, seconds, remark):
+    def test_shows_that_its_worker_is_silent(self, seconds, remark):
         seen = fetching(job("fetch"), workers=[worker("ann", seconds)])
         assert line(seen, "fetch").remark == remark
 
-    def test_of_a_loop_tells_the_iteration(self):
+    def test_of_a_loop_shows_the_iteration(self):
         state = NodeState(status=LIVE, iteration=3)
         seen = snapshot({"fetch": state}, jobs=[job("fetch#3")])
         assert line(seen, "fetch").amount == "iteration 3"
@@ -463,7 +463,7 @@ class TestWaits:
         assert found.remark == "asks role:finance, ann: Refund 120?"
         assert found.command == "perdure decide order-7:review --role finance"
 
-    def test_tell_how_long_they_last(self):
+    def test_show_how_long_they_last(self):
         asked = wait("review", WaitType.APPROVAL, "Go?", due_at=NOW + timedelta(hours=2))
         assert line(snapshot({"review": NodeStatus.LIVE}, waits=[asked]), "review").remark == (
             "asks anyone: Go?, 2h at most"
@@ -529,7 +529,7 @@ def _named(name: str) -> Flow:
 class TestTree:
     """Where nodes stand in the list: branches set in below their fork, joins back out."""
 
-    def test_sets_in_branches_and_brings_joins_back(self):
+    def test_indents_branches_and_aligns_joins(self):
         assert indented(shop().graph) == [
             "fetch",
             "├ pack",
@@ -589,7 +589,7 @@ class TestNews:
         assert news(watch, client) == []
         assert news(watch, client) == []
 
-    def test_tells_of_each_change_once_in_the_order_of_beginning(self, client):
+    def test_reports_each_change_once_in_the_order_of_starting(self, client):
         watch = RunWatch()
         news(watch, client)
 

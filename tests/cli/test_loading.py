@@ -1,4 +1,4 @@
-"""What ``module:name`` may mean, and how a wrong one is told."""
+"""What ``module:name`` may mean, and how a wrong one is reported."""
 
 from __future__ import annotations
 

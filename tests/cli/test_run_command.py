@@ -98,7 +98,7 @@ class TestRun:
         assert (shown.json["status"], shown.json["result"]) == ("completed", "L-1")
         assert [node["id"] for node in shown.json["nodes"]] == ["label"]
 
-    def test_works_beside_a_worker_that_was_killed_a_moment_ago(self, perdure, url):
+    def test_works_after_a_worker_was_killed_a_moment_ago(self, perdure, url):
         record_worker(url, sample.shipping)
         shown = perdure("run", "shop:shipping", "5")
         assert shown.exit_code == 0
@@ -203,7 +203,7 @@ class TestInTerminal:
         assert f"perdure runs cancel o5 --store {url}" in rest
         assert client.runs.get("o5").status == "waiting"
 
-    def test_gives_back_what_it_was_at_when_interrupted_twice(self, url, client, folder):
+    def test_requeues_its_jobs_when_interrupted_twice(self, url, client, folder):
         (folder / "naps.py").write_text(NAPS)
         with Keyboard(80, "run", "naps", "--id", "nap-1", "--store", url) as keyboard:
             keyboard.expect("fast asleep")
@@ -218,15 +218,13 @@ class TestInTerminal:
 
 
 class ImpatientReader(io.StringIO):
-    """Somebody who presses Ctrl-C as soon as there is something to read."""
+    """A user who presses Ctrl-C as soon as there is output."""
 
     def write(self, text: str) -> int:
         raise KeyboardInterrupt
 
 
-def test_gives_back_what_it_was_at_when_interrupted_while_it_tells_so(
-    url, client, folder, monkeypatch
-):
+def test_requeues_its_jobs_when_interrupted_during_the_message(url, client, folder, monkeypatch):
     (folder / "naps.py").write_text(NAPS)
     monkeypatch.delitem(sys.modules, "naps", raising=False)
     naps = importlib.import_module("naps").naps

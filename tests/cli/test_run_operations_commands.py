@@ -25,7 +25,7 @@ ORDERS = f"{MODULE}:orders"
 
 
 class TestSubmit:
-    def test_begins_a_run_under_an_id_of_ones_own(self, perdure, client):
+    def test_starts_a_run_under_a_given_id(self, perdure, client):
         done = perdure("runs", "submit", ORDERS, "5", "--id", "order-5")
         assert done.exit_code == 0
         assert done.out == f"order-5 submitted, a run of orders@{sample.orders.version}\n"
@@ -55,7 +55,7 @@ class TestSubmit:
         assert (settings.timeout_counts_waiting, settings.delay_ms) == (False, 3_600_000)
         assert perdure("runs", "set-priority", "late", "urgent").exit_code == 2
 
-    def test_makes_up_an_id_and_tells_it(self, perdure, client):
+    def test_generates_an_id_and_prints_it(self, perdure, client):
         done = perdure("runs", "submit", f"{MODULE}:shipping", "--json").json
         assert done["is_new"] is True
         assert client.runs.get(done["id"]).flow == "shipping"
@@ -74,7 +74,7 @@ class TestSubmit:
 
 
 class TestSignal:
-    def test_is_brought_with_payload_and_name(self, perdure, waiting):
+    def test_is_sent_with_payload_and_name(self, perdure, waiting):
         done = perdure("runs", "signal", "order-5", "approval", '{"ok":true}', "--by", "ann")
         assert done.exit_code == 0
         assert done.out.startswith("order-5 has the signal approval, and is ")
@@ -253,7 +253,7 @@ class TestList:
 
 
 class TestShow:
-    def test_tells_all_of_one(self, perdure, client, nightly):
+    def test_shows_all_of_one(self, perdure, client, nightly):
         run = client.schedules.trigger("nightly", by="ann")
         shown = perdure("schedules", "get", "nightly")
 
@@ -346,7 +346,7 @@ class TestEnqueue:
             ([f"{TASKS}:add", "1", "2", "--delay", "soon"], "argument.duration"),
         ],
     )
-    def test_tells_what_cannot_be_understood(self, words, code, perdure, client):
+    def test_names_what_cannot_be_parsed(self, words, code, perdure, client):
         client.open()
         perdure.refused(code, "enqueue", *words)
 

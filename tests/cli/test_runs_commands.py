@@ -13,7 +13,7 @@ import pytest
 from perdure import CONTEXT, Client, Concurrency, Context, Flow, Worker, task
 from tests.cli import sample_flows as sample
 from tests.cli import sample_tasks
-from tests.cli.harness import PATIENCE_SECONDS, Commands
+from tests.cli.harness import WAIT_SECONDS, Commands
 from tests.support.codecs import Reversed
 
 # ``perdure runs``: what operators see of runs.
@@ -151,7 +151,7 @@ class TestEvents:
         [signal] = [line for line in shown.out.splitlines() if "signal_received" in line]
         assert signal.endswith('name=approval by=ann {"ok":true}')
 
-    def test_tell_a_failure_in_one_line(self, perdure, failed):
+    def test_show_a_failure_in_one_line(self, perdure, failed):
         shown = perdure("runs", "events", "order-13")
         assert shown.exit_code == 0
         assert [row[3] for row in shown.rows] == ["run_submitted", "node_failed", "run_failed"]
@@ -166,7 +166,7 @@ class TestEvents:
             seen = [following.stdout.readline() for _ in waiting.events()]
             waiting.signal("approval")
             seen += following.stdout.readlines()
-            following.wait(PATIENCE_SECONDS)
+            following.wait(WAIT_SECONDS)
 
         assert "run_submitted" in seen[0]
         assert "run_completed" in seen[-1]
@@ -203,7 +203,7 @@ class TestExplainAnything:
         assert listed.out.startswith("order-5 is waiting. 1 signal is pending.\n")
         assert "    → perdure signal order-5 approval\n" in listed.out
 
-    def test_the_command_that_it_tells_moves_the_run_on(self, perdure, waiting):
+    def test_the_command_that_it_suggests_moves_the_run_on(self, perdure, waiting):
         [finding] = perdure("explain", "order-5", "--json").json["findings"]
         [action] = finding["actions"]
         program, *words = action["rendered"].split()
@@ -228,7 +228,7 @@ class TestExplainAnything:
         [job] = client.jobs.list()
         assert "order-5." in perdure("jobs", "explain", job.id).out.split()
 
-    def test_tells_times_as_they_are_here_and_how_long_ago(self, perdure, waiting):
+    def test_shows_times_in_local_time_and_how_long_ago(self, perdure, waiting):
         [finding] = perdure("explain", "order-5", "--json").json["findings"]
         since = datetime.fromisoformat(finding["args"]["since"])
         listed = perdure("explain", "order-5").out

@@ -45,7 +45,7 @@ from perdure.render.mermaid import mermaid
 from perdure.render.svg import svg
 from perdure.worker.log_setup import JsonLines, PlainLines
 from tests.cli import sample_tasks as sample
-from tests.cli.harness import PATIENCE_SECONDS, Keyboard, clean_environment, run_cli
+from tests.cli.harness import WAIT_SECONDS, Keyboard, clean_environment, run_cli
 from tests.cli.test_live_view import event, job, snapshot, worker
 from tests.support.older_names import older_names
 
@@ -106,7 +106,7 @@ class TestTerminal:
             env=clean_environment(),
             capture_output=True,
             text=True,
-            timeout=PATIENCE_SECONDS,
+            timeout=WAIT_SECONDS,
             check=False,
         )
 
@@ -569,7 +569,7 @@ def test_widths_are_taken_from_the_widest_as_far_as_they_may_be(columns, width, 
 
 
 class TestTable:
-    def test_leaves_short_columns_whole_beside_long_ones(self):
+    def test_leaves_short_columns_whole_next_to_long_ones(self):
         console = Console(file=io.StringIO(), width=40)
         age = Column(title="AGE", cells=["10m"], rank=2)
         why = Column(title="WHY", cells=["because " * 20], rank=3, room_min=12)

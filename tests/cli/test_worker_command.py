@@ -27,7 +27,7 @@ from perdure.worker.isolation import EXIT_BODY_RUNS, EXIT_SUPERSEDED
 from perdure.worker.log_setup import JsonLines, LogSetup, PlainLines
 from tests.cli import sample_flows
 from tests.cli import sample_tasks as sample
-from tests.cli.harness import PATIENCE_SECONDS, WorkerProcess, killed_at_the_end, run_cli
+from tests.cli.harness import WAIT_SECONDS, WorkerProcess, killed_at_the_end, run_cli
 from tests.support.refusal import failing
 
 # ``perdure worker`` as a real process.
@@ -143,7 +143,7 @@ class TestWorker:
             assert worker.wait() == 0
         assert job.result() == 1
 
-    def test_the_second_signal_gives_work_back_at_once(self, folder, url, client):
+    def test_the_second_signal_requeues_work_at_once(self, folder, url, client):
         job = client.enqueue(sample.hold, str(folder / "never"))
 
         with WorkerProcess("sample", "--store", url, cwd=folder) as worker:
@@ -447,7 +447,7 @@ def supervised(folder: Path, command: list[str]) -> list[str]:
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=PATIENCE_SECONDS,
+        timeout=WAIT_SECONDS,
         check=True,
     )
     return done.stdout.split()
@@ -506,7 +506,7 @@ class TestSupervisor:
         assert [line["exit"] for line in lines if line["message"] == "process ended"] == [0, 0]
         assert list(client.workers.list()) == []
 
-    def test_the_second_signal_gives_jobs_back_at_once(self, folder, url, client):
+    def test_the_second_signal_requeues_jobs_at_once(self, folder, url, client):
         job = client.enqueue(sample.hold, str(folder / "never"))
 
         with two_processes(folder, url) as (supervisor, _):

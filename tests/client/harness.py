@@ -109,7 +109,7 @@ class PlayedWorker:
     async def fail(self, job: ClaimedJob, error: BaseException) -> Status | None:
         return await self.settle(job, Failed(failure=describe(error)))
 
-    async def bury(self, job: ClaimedJob, error: BaseException) -> Status | None:
+    async def dead_letter(self, job: ClaimedJob, error: BaseException) -> Status | None:
         return await self.settle(job, DeadLettered(failure=describe(error)))
 
     async def retry(self, job: ClaimedJob, error: BaseException) -> Status | None:

@@ -73,7 +73,7 @@ class TestInbox:
         assert [record.run for record in await client.approvals.list(flow=paying)] == ["pay"]
         assert list(await client.approvals.list(flow="other")) == []
 
-    async def test_tells_who_answered_already(self, client, clock):
+    async def test_names_those_who_answered_already(self, client, clock):
         await client.submit(both, ORDER, id="order-7")
         clock.advance(timedelta(minutes=3))
         await client.approvals.decide("order-7:review", "approve", by="ann", note="fine by me")
@@ -347,7 +347,7 @@ class TestDataOfAnAnswer:
         assert (await run.outputs())["review"]["data"] == ORDER
 
     async def test_is_shown_to_the_next_decider_as_it_was_changed(self, client):
-        """Finding 22: whoever decides after an edit must have seen it, and says so."""
+        """Finding 22: a decision after an edit must name the edited revision."""
         run = await client.submit(both_edit, ORDER, id="order-7")
         [shown] = await client.approvals.list("bob")
         assert (shown.data, shown.revision) == (ORDER, 0)
@@ -381,7 +381,7 @@ class TestDataOfAnAnswer:
             with refused("approval.changed", ApprovalChanged, revision=1, expected=0):
                 await late.approvals.decide("order-7:review", "approve", by="bob", revision=0)
 
-    async def test_needs_no_revision_while_nobody_has_changed_it(self, client):
+    async def test_needs_no_revision_until_it_has_been_changed(self, client):
         """Finding 22: an approval without edits, or with defaults only, is decided as before."""
         run = await client.submit(both_edit, ORDER, id="order-7")
         first = await client.approvals.decide("order-7:review", "approve", by="ann")
@@ -398,7 +398,7 @@ class TestDataOfAnAnswer:
 
 
 class TestApproval:
-    async def test_tells_of_an_open_one_what_the_inbox_tells(self, client):
+    async def test_of_an_open_one_equals_the_inbox(self, client):
         await client.submit(refunds, ORDER, id="order-7")
         assert [await client.approvals.get("order-7:review")] == list(await client.approvals.list())
 
@@ -439,7 +439,7 @@ class TestApproval:
         with refused(code, ApprovalNotFound, **args):
             await client.approvals.decide(id, "approve", by="ann")
 
-    async def test_that_its_run_has_not_come_to_is_not_there(self, client, store):
+    async def test_that_its_run_has_not_reached_is_not_found(self, client, store):
         later = Flow("later").then(keep).approve("And now?", name="review").build()
         run = await client.submit(later, 3, id="order-3")
 

@@ -98,7 +98,7 @@ class TestJobMaker:
             (b"[[1,2],{}]", calls[0].input_hash)
         }
 
-    def test_tells_tasks_and_inputs_apart(self):
+    def test_distinguishes_tasks_and_inputs(self):
         hashes = {made(add, 1).input_hash, made(add, 2).input_hash, made(embed, "1").input_hash}
         assert len(hashes) == 3
         assert all(0 <= each < 2**63 for each in hashes)

@@ -95,7 +95,7 @@ class TestEnds:
         has_failed = status in {Status.FAILED, Status.DEAD}
         assert (event.failure and event.failure.message) == ("no money" if has_failed else None)
 
-    async def test_of_runs_tell_result_failure_and_reason(self, client, working):
+    async def test_of_runs_have_result_failure_and_reason(self, client, working):
         async with received(
             client, types=["run.completed", "run.failed", "run.cancelled"]
         ) as queue:
@@ -161,7 +161,7 @@ class TestFilter:
         mail = await client.enqueue(add.options(queue="mail"), 1)
         await worker.complete(await worker.claim())
         lost = await client.enqueue(add, 1)
-        await worker.bury(await worker.claim(), OSError("lost"))
+        await worker.dead_letter(await worker.claim(), OSError("lost"))
         other = await client.enqueue(echo, 1)
         await worker.complete(await worker.claim())
         run = await client.submit(asking, 1)
@@ -269,7 +269,7 @@ class TestCursor:
             await client.events.subscribe(print, after=start)
         # Nothing that this one asks for was pruned.
         await client.enqueue(add, 1)
-        await worker.bury(await worker.claim(), OSError())
+        await worker.dead_letter(await worker.claim(), OSError())
         async with aclosing(client.events.stream(after=start, types=["job.dead"])) as stream:
             [event] = await take(stream, 1)
         assert (event.type, job.id != event.job) == ("job.dead", True)
@@ -339,7 +339,7 @@ class TestSubscription:
         assert [event.type for event in seen] == ["job.dead"]
 
     @pytest.mark.parametrize("error", [ValueError, asyncio.CancelledError])
-    async def test_goes_on_after_a_handler_failed_and_awaits_async_ones(
+    async def test_continues_after_a_handler_failed_and_awaits_async_ones(
         self, client, worker, error
     ):
         seen: asyncio.Queue[str] = asyncio.Queue()
@@ -381,7 +381,7 @@ class TestSubscription:
             with pytest.raises(ZeroDivisionError):
                 await asyncio.wait_for(client.events.subscribe(print), 20)
 
-    async def test_goes_on_after_an_unexpected_error(self, client, worker, monkeypatch, store):
+    async def test_continues_after_an_unexpected_error(self, client, worker, monkeypatch, store):
         monkeypatch.setattr(client_events, "RETRY_SECONDS", 0.0)
         failed = asyncio.Event()
 
@@ -608,7 +608,7 @@ class TestLive:
         subscription.unsubscribe()
 
 
-class TestNobodyListening:
+class TestWithoutSubscribers:
     async def test_a_worker_publishes_nothing_and_creates_no_event(self, client, store, published):
         async with serving(store) as worker:
             await (await client.enqueue(report, 1)).result(timeout=20)

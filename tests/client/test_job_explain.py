@@ -168,7 +168,7 @@ class TestAJob:
 
 
 class TestAJobOfARun:
-    async def test_tells_its_part_of_the_run(self, client, worker):
+    async def test_explains_its_part_of_the_run(self, client, worker):
         await client.submit(ordering, 3, id="order-3")
         claimed = await worker.claim()
         explanation = await client.jobs.explain(claimed.claim.id)
@@ -220,7 +220,7 @@ class TestLimits:
             "queries.get_jobs": 1,
         }
 
-    async def test_one_that_is_used_up_tells_when_it_opens(self, client, store, clock):
+    async def test_an_exhausted_one_reports_when_it_opens(self, client, store, clock):
         _, job = await held_back(client, store, Rate(1, per="1m", key="api"))
 
         finding = only(await job.explain())
@@ -234,7 +234,7 @@ class TestLimits:
             "since": clock(),
         }
 
-    async def test_one_that_spaces_starts_tells_when_the_next_is(self, client, store, clock):
+    async def test_one_that_spaces_starts_reports_when_the_next_is(self, client, store, clock):
         _, job = await held_back(client, store, Spacing("1m", key="api"))
 
         finding = only(await job.explain())
@@ -247,7 +247,7 @@ class TestLimits:
             "since": clock(),
         }
 
-    async def test_a_closed_one_tells_until_when(self, client, store, clock):
+    async def test_a_closed_one_reports_until_when(self, client, store, clock):
         await register(store, task_limits=_of_task([Concurrency(1, key="api")]))
         job = await client.enqueue(call_api, 1)
         await close_limit(store, "default", "api", clock() + HOUR)
@@ -294,7 +294,7 @@ class TestWorkers:
         assert (killed.status, killed.silent_for) == ("silent", 2 * MINUTE)
 
 
-class TestWorkersTell:
+class TestWorkersReport:
     async def test_which_limits_they_keep(self, client, store):
         """A real one, whose word explaining goes by."""
         flow = Flow("calling").then(keep).then(limited).build()

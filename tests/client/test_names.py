@@ -131,7 +131,7 @@ async def contents(client: AsyncClient) -> list[Any]:
 class TestRefused:
     @pytest.mark.parametrize("what", FLOWS)
     def test_in_definitions_and_settings(self, what):
-        """Finding 1: names with control characters acted on terminals and forged log lines."""
+        """Finding 1: names with control characters controlled terminals and forged log lines."""
         assert UNSEEN in codes(lambda: FLOWS[what](ESCAPE))
 
     def test_in_ids_of_nodes(self):

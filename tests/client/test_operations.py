@@ -496,7 +496,7 @@ class TestPrune:
         assert [run.id for run in sync_client.runs.list()] == ["live"]
         assert sync_client.store.count_finished(older_than=0).jobs == {}
 
-    def test_removes_disabled_jobs_only_if_told_to(self, sync_client):
+    def test_removes_disabled_jobs_only_on_request(self, sync_client):
         job = sync_client.enqueue(add, 1, 2)
         sync_client.jobs.disable(job.id)
 

@@ -96,7 +96,7 @@ class TestABlockingClient:
         with pytest.raises(JobNotFound):
             jobs[0].result(timeout=10)
 
-    def test_tells_options_from_arguments_there_too(self, blocking):
+    def test_distinguishes_options_from_arguments_there_too(self, blocking):
         client, connect = blocking
         with connect() as connection:
             job = client.using(connection).enqueue(
@@ -151,7 +151,7 @@ class TestABlockingClient:
 
             assert [run.id for run in client.runs.list()] == ["a"]
 
-    def test_tells_of_a_run_that_has_the_id(self, blocking):
+    def test_reports_a_run_that_has_the_id(self, blocking):
         client, connect = blocking
         client.submit(ordering, 1, id="taken")
         with connect() as connection:

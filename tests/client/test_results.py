@@ -90,7 +90,7 @@ class TestFailure:
     async def test_of_the_last_attempt_says_that_it_is_dead(self, client, worker):
         handle = await client.enqueue(add.options(max_attempts=2), 1)
         await worker.settle(await worker.claim(), Retried(failure=describe(OSError("first"))))
-        await worker.bury(await worker.claim(), OSError("second"))
+        await worker.dead_letter(await worker.claim(), OSError("second"))
 
         with refused("job.dead", JobDead, attempt=2, reason="OSError: second"):
             await handle.result(timeout=10)
@@ -143,7 +143,7 @@ class TestResultOf:
         assert await client.jobs.find_result(echo, [1], default="nothing") == "nothing"
         assert await client.jobs.find_result(echo, [1], default=None) is None
 
-    async def test_tells_a_result_of_none_from_no_result(self, client, worker):
+    async def test_distinguishes_a_result_of_none_from_no_result(self, client, worker):
         await client.enqueue(echo, 1)
         await worker.complete(await worker.claim(), None)
         assert await client.jobs.find_result(echo, [1], default="nothing") is None
@@ -208,7 +208,7 @@ async def counting_client(counted: CountedStore) -> AsyncIterator[AsyncClient]:
 
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No poll stands behind the hints: what is not told is not seen."""
+    """No poll stands behind the hints: a state without a hint is not seen."""
     monkeypatch.setattr(waiting, "POLL_SECONDS", 3600.0)
     monkeypatch.setattr(waiting, "CLOSE_POLL_SECONDS", 3600.0)
 
@@ -249,7 +249,7 @@ class TestNeverMissesAResult:
 
 
 @pytest.mark.usefixtures("patient")
-class TestNeverTellsThePast:
+class TestNeverReturnsAnOlderState:
     async def test_to_one_who_comes_during_a_read(self, counted, counting_client, worker):
         handle = await counting_client.enqueue(add, 1)
         await worker.fail(await worker.claim(), ValueError("the first time"))
@@ -321,7 +321,7 @@ class TestNeverBusyPolls:
             assert hinted.calls["queries.job_states"] == 1
             await stop(watching)
 
-    async def test_reads_nothing_while_nobody_waits(
+    async def test_reads_nothing_without_waiters(
         self, counted, counting_client, worker, monkeypatch
     ):
         monkeypatch.setattr(waiting, "POLL_SECONDS", 0.001)
@@ -387,7 +387,7 @@ class TestTimeout:
 
 
 class TestClosing:
-    async def test_tells_those_who_still_wait(self, store):
+    async def test_notifies_the_remaining_waiters(self, store):
         client = await AsyncClient(store).open()
         handle = await client.enqueue(add, 1)
         result = asyncio.create_task(handle.result())
@@ -453,7 +453,7 @@ class TestWatch:
         with pytest.raises(StopAsyncIteration):
             await anext(updates)
 
-    async def test_tells_that_a_job_was_claimed(self, client, worker):
+    async def test_reports_that_a_job_was_claimed(self, client, worker):
         handle = await client.enqueue(add, 1)
         updates = handle.watch()
         await anext(updates)
@@ -461,7 +461,7 @@ class TestWatch:
         assert (await anext(updates)).status is Status.ACTIVE
         await updates.aclose()
 
-    async def test_tells_changes_that_come_too_fast_as_one(self, client, worker):
+    async def test_merges_changes_that_come_too_fast(self, client, worker):
         handle = await client.enqueue(add, 1)
         updates = handle.watch()
         await anext(updates)

@@ -229,7 +229,7 @@ class TestJobs:
             ("get", {"queries.get_job": 1}),
             ("explain", {"queries.explain_facts": 1}),  # without limits
             ("cancel", {"admin.change_jobs": 1}),
-            # A change that is announced also asks whether anybody subscribes.
+            # A change that is announced also checks for subscribers.
             ("disable", {"admin.change_jobs": 1, "live.subscribers": 1}),
         ],
     )
@@ -317,7 +317,7 @@ VALUE_BYTES = 2_000
 READ_MAX_BYTES = 150_000
 
 
-"""Far below what the values of the map's items come to, and far above what was asked for."""
+"""Far below the total size of the map's items, and far above what was asked for."""
 
 
 @task

@@ -87,7 +87,7 @@ class TestEvents:
         assert events[0].details["flow"] == "ordering"
         assert [event async for event in run.watch()] == events  # though it has ended
 
-    async def test_tell_items_and_signals(self, client):
+    async def test_include_items_and_signals(self, client):
         mapped = await client.submit(shouting, ["a", "b"])
         asked = await client.submit(asking, 1)
         await mapped.result(timeout=20)
@@ -100,7 +100,7 @@ class TestEvents:
         assert items == {"shout[0]": "A", "shout[1]": "B", "shout": ["A", "B"]}
         assert (signal.value, signal.details) == ("yes", {"name": "answer", "by": "ann"})
 
-    async def test_tell_what_a_node_failed_with(self, client):
+    async def test_include_what_a_node_failed_with(self, client):
         run = await client.submit(failing, 3)
         events = await until(run, RunStatus.FAILED)
         failed = next(event for event in events if event.type == "node_failed")
@@ -567,7 +567,7 @@ class TestForkOfAnIteration:
 
 
 class TestFromOutside:
-    async def test_a_signal_tells_who_sent_it(self, client, store):
+    async def test_a_signal_names_its_sender(self, client, store):
         run = await client.submit(answering, 1, id="a")
         await run.signal("paid", {"sum": 5}, by="till")
         lineage = await client.runs.lineage("a")
@@ -575,7 +575,7 @@ class TestFromOutside:
         assert (use.origin, use.source, use.by) == (UseOrigin.SIGNAL, "paid", "till")
         assert (use.value, use.text) == ({"sum": 5}, "signal paid by till")
 
-    async def test_an_approval_tells_who_answered(self, client):
+    async def test_an_approval_names_its_decider(self, client):
         await client.submit(both, {"id": 1}, id="a")
         for name in ("ann", "bob"):
             await client.approvals.decide("a:review", "approve", by=name)
@@ -584,7 +584,7 @@ class TestFromOutside:
         assert asked == Use(origin=UseOrigin.INPUT, number=1, value={"id": 1})
         assert [(use.origin, use.by) for use in answers] == [("answer", "ann"), ("answer", "bob")]
 
-    async def test_a_report_tells_who_gave_it(self, client, store):
+    async def test_a_report_names_its_sender(self, client, store):
         run = await client.submit(outside, 7, id="a")
         async with worker_at(store, [outside]):
             await until(run, RunStatus.WAITING)

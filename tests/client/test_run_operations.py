@@ -398,7 +398,7 @@ class TestFork:
             ({"new_id": "a/b"}, "run.id_reserved", {"id": "a/b", "mark": "/"}),
         ],
     )
-    async def test_is_refused_where_it_cannot_begin(self, client, options, code, args):
+    async def test_is_refused_where_it_cannot_start(self, client, options, code, args):
         unserved = Flow("unserved").then(keep, name="total").build()
         await client.submit(unserved, 3, id="order-3")
         with refused(code, InvalidInput, **args):

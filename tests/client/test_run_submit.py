@@ -299,7 +299,7 @@ class TestResult:
         run = await client.submit(shouting, words)
         assert await run.result(timeout=20) == [word.upper() for word in words]
 
-    async def test_comes_to_one_who_waits_by_a_hint(self, client, monkeypatch):
+    async def test_reaches_a_waiter_by_a_hint(self, client, monkeypatch):
         monkeypatch.setattr(waiting, "POLL_SECONDS", 3600.0)
         run = await client.submit(asking, 3)
         result = asyncio.create_task(run.result(timeout=20))
@@ -401,7 +401,7 @@ class TestSignals:
         assert run_flow(parent, 3, signals={"answer": 5}, timeout=TIMEOUT) == 5
 
     @pytest.mark.parametrize("flow", [asking, parent])
-    def test_that_nobody_brings_are_named(self, flow):
+    def test_that_no_caller_passes_are_named(self, flow):
         place: dict[str, Any] = {"node": "answer", "flow": "asking"}
         with refused("run.needs_signal", RunStuck, signal="answer", **place):
             run_flow(flow, 3, timeout=TIMEOUT)
@@ -522,7 +522,7 @@ class TestReports:
         assert found[0] == found[1]
         assert reports == {"send": ["sent"]}
 
-    def test_that_nobody_brings_are_named(self):
+    def test_that_no_caller_passes_are_named(self):
         with refused("run.needs_report", RunStuck, step="supplier", node="send"):
             run_flow(sending, 3, timeout=TIMEOUT)
 

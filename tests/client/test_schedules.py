@@ -46,7 +46,7 @@ async def client(store: Store) -> AsyncIterator[AsyncClient]:
 
 
 class TestSchedule:
-    async def test_tells_what_it_made(self, client):
+    async def test_reports_what_it_saved(self, client):
         made = await client.schedules.save(
             "nightly",
             ordering,
@@ -87,7 +87,7 @@ class TestSchedule:
         assert again.is_paused
         assert (again.paused_by, again.next_at) == ("ann", None)
 
-    async def test_may_begin_paused(self, client, store, clock):
+    async def test_may_start_paused(self, client, store, clock):
         made = await client.schedules.save("often", ordering, every="1h", input=1, paused=True)
         clock.advance(5 * HOUR)
         assert made.is_paused

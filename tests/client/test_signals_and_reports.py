@@ -32,7 +32,7 @@ from tests.client.flows import PEOPLE_FLOWS, answering, filtered, hand_over, kee
 from tests.client.harness import CountedStore, until, worker_at
 from tests.support.refusal import refused
 
-# Broadcasts: to all that wait for a signal now and whose filter it passes, and to nobody else.
+# Broadcasts: to all that wait for a signal now and whose filter it passes, and to no other.
 
 
 other = Flow("other").wait_for_signal("shipped", name="payment").build()
@@ -94,7 +94,7 @@ class TestBroadcast:
         assert (await client.runs.broadcast("paid", {"order": 1}, flow="filtered")).runs == ("b",)
         assert (await client.runs.broadcast("paid", {"order": 1}, flow=answering)).runs == ("a",)
 
-    async def test_is_brought_once_to_a_run_that_waits_again_at_once(self, client, clock):
+    async def test_is_delivered_once_to_a_run_that_waits_again_at_once(self, client, clock):
         """It opens its next wait in the broadcast itself, at the same moment or later."""
         await client.submit(twice, 1, id="a")
 
@@ -151,7 +151,7 @@ class TestBroadcast:
         await run.resume()
         assert "node_completed" in [each.type for each in await run.events()]
 
-    async def test_without_anybody_who_waits_writes_nothing(self, client):
+    async def test_without_waiters_writes_nothing(self, client):
         run = await client.submit(answering, 1, id="a")
         done = await client.runs.broadcast("shipped")
         assert (done.runs, done.unmatched) == ((), 0)

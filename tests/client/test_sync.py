@@ -92,8 +92,8 @@ def parameters(method: Any) -> list[tuple[str, Any, Any]]:
     ]
 
 
-def public_methods(face: type) -> dict[str, list[tuple[str, Any, Any]]]:
-    methods = inspect.getmembers(face, inspect.isfunction)
+def public_methods(facade: type) -> dict[str, list[tuple[str, Any, Any]]]:
+    methods = inspect.getmembers(facade, inspect.isfunction)
     return {name: parameters(method) for name, method in methods if not name.startswith("_")}
 
 
@@ -106,7 +106,7 @@ class TestFacades:
             (TransactionClient, AsyncTransactionClient),
         ],
     )
-    def test_take_what_their_async_twins_take(self, blocking, target):
+    def test_take_what_their_async_methods_take(self, blocking, target):
         assert public_methods(blocking) == public_methods(target)
         assert parameters(blocking) == parameters(target)
 
@@ -123,7 +123,7 @@ class TestFacades:
         assert public_methods(blocking) == of_target
         assert all(isinstance(getattr(blocking, name), property) for name in asked)
 
-    def test_carry_the_documentation_of_their_twins(self):
+    def test_carry_the_documentation_of_their_async_methods(self):
         assert Client.enqueue.__doc__ == AsyncClient.enqueue.__doc__
         assert SyncJobs.list.__doc__ == Jobs.list.__doc__
 
@@ -210,7 +210,7 @@ class TestWatch:
                 await asyncio.Event().wait()
                 yield 1
             finally:
-                for _ in range(100):  # until whoever was interrupted has come to close it
+                for _ in range(100):  # until the interrupted thread closes it
                     await asyncio.sleep(0.001)
 
         async def nothing() -> None: ...
@@ -255,7 +255,7 @@ class TestLifetime:
         sync_client.close()
         assert not subscription.is_active
 
-    def test_ends_when_nobody_has_the_client_any_more(self, memory_url):
+    def test_ends_when_nothing_refers_to_the_client(self, memory_url):
         sync_client = Client(memory_url)
         sync_client.enqueue(add, 1)
         [thread] = [each for each in threading.enumerate() if each.name == "perdure-client"]
@@ -479,7 +479,7 @@ class TestClose:
             with refused("client.closed_meanwhile", StoreError):
                 waiting.result(10)
 
-    def test_leaves_nobody_hanging_who_comes_at_that_moment(self):
+    def test_leaves_no_call_of_that_moment_hanging(self):
         for _ in range(20):
             portal = Portal(nothing)
             portal.run(answer(0))
@@ -542,7 +542,7 @@ def answered(memory_client: Client) -> RunHandle[Any]:
 
 
 def report(memory_client: Client, **content: Any) -> None:
-    with suppress(NodeNotWaiting):  # nobody has handed it over yet
+    with suppress(NodeNotWaiting):  # not handed over yet
         memory_client.runs.report(memory_client.submit(outside).id, "hand_over", **content)
 
 

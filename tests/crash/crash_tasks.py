@@ -26,7 +26,7 @@ def note(path: str, text: str) -> None:
 
 @task
 async def hang_once(ctx: AsyncContext = CONTEXT) -> str:
-    """Whoever runs it first never finishes."""
+    """The first worker to run it never finishes."""
     if ctx.attempt == 1:
         await asyncio.sleep(LONG_SECONDS)
     return f"attempt {ctx.attempt}"
@@ -164,7 +164,7 @@ def use_pool() -> list[int]:
 
 @task
 def return_in_child() -> int:
-    """The child returns from the body, as nobody should."""
+    """The child returns from the body, which it must not."""
     if (pid := os.fork()) == 0:
         return 0
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])

@@ -1,4 +1,4 @@
-"""Flows whose workers are killed. Files tell what was executed, and what may go on."""
+"""Flows whose workers are killed. Files record what was executed, and what may continue."""
 
 from __future__ import annotations
 
@@ -101,8 +101,8 @@ STEPPING = [stepping]
 
 @task
 async def hold(settings: dict[str, Any], ctx: AsyncContext = CONTEXT) -> dict[str, Any]:
-    """Waits for a file; tells that it was told to stop."""
-    note(settings["log"], f"{ctx.node} begun")
+    """Waits for a file; notes that it was asked to stop."""
+    note(settings["log"], f"{ctx.node} started")
     try:
         async with asyncio.timeout(LONG_SECONDS):
             while not Path(settings["go"]).exists():  # noqa: ASYNC110 (a file sets no event)

@@ -45,7 +45,7 @@ async def test_recovery_from_a_kill_at_each_point(client, shared_url, launch, tm
         point: Counter(line.split()[1] for line in (tmp_path / point).read_text().splitlines())
         for point in POINTS
     }
-    assert executed["claimed"]["a"] == 1  # its body had not begun
+    assert executed["claimed"]["a"] == 1  # its body had not started
     assert executed["executing"]["b"] == 2
     assert executed["committed"]["b2"] == 1  # what is committed is not executed again
     for point in POINTS:
@@ -105,13 +105,13 @@ async def test_pause_and_cancel_reach_bodies_in_another_process_within_a_second(
     await launch(shared_url, **settings)
     log, go = tmp_path / "log", tmp_path / "go"
     run = await client.submit(holding, {"log": str(log), "go": str(go)})
-    await lines(log, ["hold begun"])
+    await lines(log, ["hold started"])
     async with asyncio.timeout(1):
         await run.pause(reason="maintenance", by="ops")
         await lines(log, ["hold cancelled"])
     paused = await run.record()
     await run.resume()
-    await lines(log, ["hold begun"] * 2)
+    await lines(log, ["hold started"] * 2)
     async with asyncio.timeout(1):
         await run.cancel()
         await lines(log, ["hold cancelled"] * 2)

@@ -43,7 +43,7 @@ def is_alive(pid: int) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    # An orphan that nobody has reaped yet is as dead as it will be.
+    # An orphan that is not reaped yet is dead, too.
     return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
 
 
@@ -63,8 +63,8 @@ class TestKilledWorkers:
         await second.emitted("AttemptCompleted", job.id)
         record = await job.record()
         assert (record.crashes, record.failures, record.attempt) == (1, 0, 2)
-        [death] = await job.attempts()
-        assert death.failure.type == "perdure.errors.WorkerCrashed"
+        [failed] = await job.attempts()
+        assert failed.failure.type == "perdure.errors.WorkerCrashed"
 
     async def test_restarting_under_its_id_continues_a_job_before_the_lease_expires(
         self, client, shared_url, launch
@@ -392,7 +392,7 @@ class TestStops:
         assert (await job.record()).crashes == 2
 
     async def test_a_stop_from_outside_counts_for_no_job(self, client, shared_url, launch):
-        """Finding 34: deploys and Ctrl-C are nobody's fault, however often they happen."""
+        """Finding 34: deploys and Ctrl-C count as no crash, however often they happen."""
         settings = {**BRISK, "max_crashes": 1, "concurrency": 1, "grace": "0s"}
         jobs = [await client.enqueue(each) for each in (hang_in_process, hang_once)]
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGTERM):

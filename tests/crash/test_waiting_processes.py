@@ -166,9 +166,9 @@ async def test_a_thousand_waiting_runs_end_right_though_all_workers_were_gone(
 
     assert await store.now() < due
     await check_nothing_is_held(client, ids(WAITING))
-    await act_on(client, [EARLY, *WAITING], lambda scene: scene.act)
+    await run_all(client, [EARLY, *WAITING], lambda scene: scene.act)
     await until(lambda: is_past(store, due))
-    await act_on(client, WAITING, lambda scene: scene.late)
+    await run_all(client, WAITING, lambda scene: scene.late)
     victim, _ = await launch_some(launch, 2, shared_url)
     await victim.emitted("AttemptStarted")
     await victim.kill()
@@ -215,7 +215,7 @@ async def check_nothing_is_held(client: AsyncClient, runs: Iterable[str]) -> Non
 
 
 async def calls_while_idle(watch: StoreWatch) -> Counter[str]:
-    """What a worker asks of the store during some polls, once it has come to rest."""
+    """The calls of an idle worker to the store during some polls."""
     counted: list[Counter[str]] = []
     for _ in range(2):
         counted.append(watch.calls.copy())
@@ -256,7 +256,7 @@ async def outcomes_of(client: AsyncClient, runs: Iterable[str]) -> dict[str, Any
     return outcomes
 
 
-async def act_on(
+async def run_all(
     client: AsyncClient, scenes: Iterable[Scene], act_of: Callable[[Scene], Act]
 ) -> None:
     await some_at_once(
@@ -279,7 +279,7 @@ async def some_at_once(acts: Iterable[Awaitable[object]]) -> None:
 async def until(is_so: Callable[[], Awaitable[bool]]) -> None:
     """Ask again and again, for what no event tells."""
     async with asyncio.timeout(LONG_WAIT_SECONDS):
-        while not await is_so():  # noqa: ASYNC110 (nobody would set an event)
+        while not await is_so():  # noqa: ASYNC110 (nothing would set an event)
             await asyncio.sleep(0.02)
 
 

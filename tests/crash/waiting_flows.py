@@ -16,7 +16,7 @@ LATER = "later"
 
 @task
 async def begin(value: Any) -> Any:
-    """So that it is a worker that comes to the wait."""
+    """So that a worker reaches the wait."""
     return value
 
 
@@ -32,7 +32,7 @@ async def too_late(value: Any) -> str:
 
 @task
 async def print_label(number: int, ctx: AsyncContext = CONTEXT) -> dict[str, Any]:
-    """Leaves its work to somebody outside."""
+    """Leaves its work to an external system."""
     report = await ctx.pause("printer", checkpoint={"ticket": number})
     done = {"failed": report.error} if report.status == "failed" else {"label": report.result}
     return {**done, "pages": ctx.partial}
@@ -44,15 +44,15 @@ async def print_once(number: int, ctx: AsyncContext = CONTEXT) -> Any:
     return report.result
 
 
-def begun(name: str) -> Flow:
+def started(name: str) -> Flow:
     return Flow(name).then(begin)
 
 
-nap = begun("nap").delay(SPAN).then(finish).build()
+nap = started("nap").delay(SPAN).then(finish).build()
 
-letter = begun("letter").wait_for_signal("letter").then(finish).build()
+letter = started("letter").wait_for_signal("letter").then(finish).build()
 payment = (
-    begun("payment")
+    started("payment")
     .wait_for_signal(
         "paid",
         where={"property": "order", "op": "eq", "value": "{{ number }}"},
@@ -62,20 +62,20 @@ payment = (
     .build()
 )
 hurry = (
-    begun("hurry")
+    started("hurry")
     .wait_for_signal("never", timeout=SPAN, on_timeout="late")
     .then(finish)
     .node("late", too_late, after="never:late")
     .build()
 )
 
-question = begun("question").approve("Take {{ value }}?", name="ask").then(finish).build()
-fail_in_time = begun("fail-in-time").approve("Take it?", name="ask", deadline=SPAN).build()
+question = started("question").approve("Take {{ value }}?", name="ask").then(finish).build()
+fail_in_time = started("fail-in-time").approve("Take it?", name="ask", deadline=SPAN).build()
 
-label = begun("label").then(print_label).then(finish).build()
-early_label = begun("early-label").then(print_once, queue=LATER).then(finish).build()
+label = started("label").then(print_label).then(finish).build()
+early_label = started("early-label").then(print_once, queue=LATER).then(finish).build()
 several = (
-    begun("several")
+    started("several")
     .fork(
         person=Flow().approve("And?", name="person"),
         post=Flow().wait_for_signal("post"),
@@ -84,7 +84,7 @@ several = (
     .join(finish)
     .build()
 )
-parent = begun("parent").flow(question, name="child").then(finish).build()
+parent = started("parent").flow(question, name="child").then(finish).build()
 
 each_tick = Flow("each-tick").then(finish).build()
 last_tick = Flow("last-tick").then(finish).build()

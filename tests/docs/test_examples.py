@@ -22,7 +22,7 @@ import pytest
 from psycopg import sql
 
 from perdure import task
-from tests.docs.acting import shell
+from tests.docs.execution import shell
 from tests.docs.pages import ROOT, Block, Page, all_pages
 
 RUN = frozenset({"python", "sh"})
@@ -32,7 +32,7 @@ SHOWN = frozenset({"text", "ini", "mermaid", "sql", "toml", "yaml"})
 DATABASE = re.compile(r"postgresql(\+\w+)?://localhost/app\b")
 """The database of the examples."""
 
-_PROLOGUE = "from tests.docs.acting import save as _save, shell as _shell; "
+_PROLOGUE = "from tests.docs.execution import save as _save, shell as _shell; "
 
 
 def needs_database(page: Page) -> bool:

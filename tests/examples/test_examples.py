@@ -134,7 +134,7 @@ class TestOrders:
         once = ["node_retried score_fraud", "signal_received", "node_completed charge"]
         assert [events[each] for each in once] == [1, 1, 1]
 
-    def test_a_small_order_asks_nobody(self, tmp_path):
+    def test_a_small_order_needs_no_approval(self, tmp_path):
         done = ran("orders.py", "--total", "20", cwd=tmp_path)
         assert "signal_received" not in done
 
@@ -143,7 +143,7 @@ class TestOrders:
         again = ran("orders.py", cwd=tmp_path)
         assert again == first.stdout
 
-    def test_what_was_charged_is_given_back_when_the_manager_says_no(self, tmp_path):
+    def test_the_charge_is_refunded_when_the_manager_says_no(self, tmp_path):
         done = run_example("orders.py", "--refuse", cwd=tmp_path)
         assert done.returncode == 1
         assert "the manager said no" in done.stderr
@@ -389,7 +389,7 @@ class TestExpenses:
             client.approvals.decide("trip:approval", "approve", by="cfo")
             assert next_line(program, "paid ") == "paid 1800 to Ada for sales, said cfo"
 
-    def test_nobody_in_time_is_a_no(self, tmp_path):
+    def test_no_decision_in_time_is_a_no(self, tmp_path):
         done = ran("expenses.py", "--day", "0.05", cwd=tmp_path)
         assert done.splitlines()[-1] == "nothing for Ada: time is over"
 
@@ -414,12 +414,12 @@ class TestNightlyReport:
         assert (record.missed, record.skipped, record.failed) == (0, 0, 0)
 
 
-# Runs an example as somebody would who tries it out.
+# Runs an example as a reader would.
 
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
-PATIENCE_SECONDS = 50
+WAIT_SECONDS = 50
 
 
 class TestOwnLimiter:
@@ -464,7 +464,7 @@ def run_example(name: str, *arguments: str, cwd: Path) -> subprocess.CompletedPr
         env=_environment(),
         capture_output=True,
         text=True,
-        timeout=PATIENCE_SECONDS,
+        timeout=WAIT_SECONDS,
         check=False,
     )
 

@@ -85,7 +85,7 @@ async def who(_: Any, ctx: AsyncContext = CONTEXT) -> list[Any]:
 
 @task
 async def meet(place: str, ctx: AsyncContext = CONTEXT) -> int:
-    """Comes back once somebody else is at the same place: only bodies that run at once do."""
+    """Returns once another body is at the same point: only concurrent bodies do."""
     here = Path(place)
     (here / f"{ctx.node}-{ctx.item}").touch()
     async with asyncio.timeout(LONG_SECONDS):

@@ -24,7 +24,7 @@ class Case:
     signals: dict[str, Any] = field(default_factory=dict)
     """Payloads by name; a list has several."""
     answers: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
-    """What people decide, by approval, in the order in which the flow comes to them."""
+    """What people decide, by approval, in the order in which the flow reaches them."""
     reports: dict[str, list[Report]] = field(default_factory=dict)
     """What outside parties say, by the key that waits for it, in that order too."""
 
@@ -57,11 +57,11 @@ class Replies:
     async def give_all(self) -> None:
         try:
             async with asyncio.timeout(LONG_SECONDS):
-                while not await self._are_given():  # noqa: ASYNC110 (nobody would set an event)
+                while not await self._are_given():  # noqa: ASYNC110 (nothing would set an event)
                     await asyncio.sleep(STEP_SECONDS)
         except TimeoutError:
             left = [*self._answers, *self._reports]
-            raise AssertionError(f"nobody asked for replies to {left}") from None
+            raise AssertionError(f"no approval was opened for the replies to {left}") from None
 
     async def _are_given(self) -> bool:
         for wait in await self._client.waits.list(limit=WAITS_MAX):
@@ -148,7 +148,7 @@ async def pause_round(number: int, ctx: AsyncContext = CONTEXT) -> Any:
 
 @task
 async def ask_for_news(number: int, ctx: AsyncContext = CONTEXT) -> Any:
-    """Nobody reports on it; it has to ask."""
+    """It gets no reports, and has to poll."""
     if ctx.part == "poll":
         return Report(status=ReportStatus.COMPLETED, result="asked")
     return [(await ctx.pause(poll="10ms")).result, number]

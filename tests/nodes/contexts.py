@@ -111,12 +111,12 @@ def _job(run: str, part: Part) -> ClaimedJob:
 
 
 def paused_before(checkpoint: Any, report: Report) -> Scope:
-    """The scope of a body that goes on after a pause."""
+    """The scope of a body that continues after a pause."""
     past = PastPause(name="", checkpoint=checkpoint, report=report)
     return Scope(resumption=Resumption(pauses=(past,)))
 
 
-# A real HTTP service on loopback that answers as it is told, and keeps what it was asked.
+# A real HTTP service on loopback with scripted answers, which records its requests.
 
 
 @dataclass

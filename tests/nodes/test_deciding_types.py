@@ -96,7 +96,7 @@ class TestMatch:
     def test_templates_are_no_faults(self, conditions):
         assert config_faults(Match(), {"conditions": conditions}) == []
 
-    def test_tells_which_inputs_it_reads(self):
+    def test_declares_which_inputs_it_reads(self):
         assert Match().reads_of({"conditions": [LARGE, {"not": FRENCH}], "mode": "any"}) == [
             ("order", "total"),
             ("order", "country"),
@@ -163,13 +163,13 @@ class TestCheck:
         result = executed(Check(), {"value": {"id": 1, "total": 3}, "schema": SCHEMA})
         assert result == Complete(output={"passed": True, "faults": {}}, port="pass")
 
-    def test_tells_the_faults_by_field(self):
+    def test_reports_the_faults_by_field(self):
         result = executed(Check(), {"value": {"total": "x"}, "schema": SCHEMA})
         assert result.port == "fail"
         assert result.output["passed"] is False
         assert {"total", "id"} & result.output["faults"].keys()
 
-    def test_tells_what_does_not_hold(self):
+    def test_reports_what_does_not_hold(self):
         config = {"value": ORDER["order"], "condition": {**LARGE, "property": "total"}}
         assert executed(Check(), config).port == "pass"
         config["condition"] = {"property": "total", "op": "lt", "value": 100}
@@ -204,7 +204,7 @@ class TestCheck:
         with refused("schema.broken_reference", Permanent):
             executed(Check(), config)
 
-    def test_tells_which_inputs_it_reads(self):
+    def test_declares_which_inputs_it_reads(self):
         assert Check().reads_of({"condition": LARGE}) == [("order", "total")]
         assert Check().reads_of({"condition": LARGE, "value": "{{ x }}"}) == []
         assert Check().reads_of({"schema": True}) == [()]

@@ -165,7 +165,7 @@ class TestTheRequest:
             sent(config)
         assert service.asked == []
 
-    def test_tells_no_value_of_a_header_that_it_refuses(self):
+    def test_quotes_no_value_of_a_header_that_it_refuses(self):
         with pytest.raises(Permanent) as caught:
             sent({"url": LIES_UNUSED, "headers": {"Authorization": "Bearer sesame\n"}})
         assert "sesame" not in str(caught.value)
@@ -601,7 +601,7 @@ class TestLastAnswers:
         "head, body",
         [(b"Content-Length: 9", b"hi"), (b"Transfer-Encoding: chunked", b"5\r\nhi")],
     )
-    def test_tells_of_a_body_that_ends_too_early(self, head, body):
+    def test_reports_a_body_that_ends_too_early(self, head, body):
         head = b"HTTP/1.1 200 OK\r\nConnection: close\r\n" + head + b"\r\n\r\n"
         with talking(head, body) as url, pytest.raises(ConnectionError):
             sent({"url": url})
@@ -725,7 +725,7 @@ class TestHttps:
         assert sent_over_tls(port).output["body"] == "hi"
         assert names == ["localhost"]
 
-    def test_refuses_a_certificate_that_nobody_trusts(self, port):
+    def test_refuses_an_untrusted_certificate(self, port):
         with pytest.raises(ssl.SSLCertVerificationError, match=r"self.signed"):
             sent_over_tls(port)
 

@@ -184,7 +184,7 @@ class TestTheRequest:
 
 
 class TestAnswersInJson:
-    def test_tell_the_schema_and_give_the_value(self, model):
+    def test_send_the_schema_and_return_the_value(self, model):
         model.say = lambda body: json.dumps({"price": len(body["messages"])})
 
         result = ask(model, schema=PRICE, strict=True)
@@ -322,7 +322,7 @@ class TestErrors:
             ({"api_key": "another"}, 401, "invalid_request_error, invalid_api_key"),
         ],
     )
-    def test_tell_codes_but_no_message_of_the_service(self, model, changed, status, beginning):
+    def test_contain_codes_but_no_message_of_the_service(self, model, changed, status, beginning):
         with refused(
             "http.request_failed", Permanent, status=status, beginning=beginning
         ) as caught:
@@ -437,7 +437,7 @@ class TestInAFlow:
         assert model.service.asked == []
 
     @pytest.mark.parametrize("status", [400, 500])
-    def test_no_failure_tells_the_prompt_the_answer_or_the_key(self, model, status):
+    def test_no_failure_contains_the_prompt_the_answer_or_the_key(self, model, status):
         def echo(handler: BaseHTTPRequestHandler) -> None:
             asked = model.service.asked[-1]
             text = f"{asked.header('authorization')} {asked.body.decode()} {KEY[:12]}"
@@ -449,7 +449,7 @@ class TestInAFlow:
         assert failure.code == "http.request_failed"
         assert not re.search("pears|What do|sesame", stored)
 
-    def test_no_failure_tells_an_answer(self, model):
+    def test_no_failure_contains_an_answer(self, model):
         model.say = '{"price": "private pears", "sesame": 1}'
         failure = self.failure(model)
         assert failure.code == "llm.invalid_answer"

@@ -161,7 +161,7 @@ class TestNodeTypes:
 
 
 class TestDescribe:
-    def test_tells_what_each_type_is_for(self):
+    def test_describes_what_each_type_is_for(self):
         described = {each.name: each for each in NodeTypes([Translate]).describe()}
         assert described.keys() == {*COME_WITH_IT, "translate"}
         assert described["translate"].summary == "Translates a text."
@@ -266,7 +266,7 @@ class TestConfigFaults:
     def test_leaves_alone_what_templates_stand_for(self, changed):
         assert faults(**changed) == []
 
-    def test_looks_beside_templates(self):
+    def test_finds_inputs_outside_of_templates(self):
         found = faults(
             to={"street": "{{ s }}", "number": "one", "zip": 3},
             parts=["{{ one }}", {"number": 2}, {"street": "{{ s }}", "number": None}],
@@ -463,7 +463,7 @@ class TestAPause:
 
     def test_fails_with_what_was_reported(self):
         report = Report(status=ReportStatus.FAILED, error="out of paper")
-        with refused("node.external_failed", ExternalFailed):  # which its retries may see to
+        with refused("node.external_failed", ExternalFailed):  # which its retries handle
             node_type_task(Wait(), "a")({}, context(paused_before(None, report)))
 
     async def test_polling_gives_the_report_as_plain_json(self):

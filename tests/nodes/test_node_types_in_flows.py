@@ -153,7 +153,7 @@ class TestHttp:
         assert asked.body == b'{"lines":[{"sku":"{{ secret.api_key }}"}]}'
         assert (asked.header("idempotency-key") or "").endswith(":ask:0")
 
-    async def test_no_error_tells_a_secret(self, at_work, service):
+    async def test_no_error_contains_a_secret(self, at_work, service):
         def echo(handler: Any) -> None:
             reply(handler, 403, f"{'x ' * 92}{handler.headers['Authorization']}".encode())
 
@@ -294,7 +294,7 @@ class TestAKindOfYours:
 
         assert await run.result(20) == "not 11"
 
-    async def test_is_asked_while_nobody_reports(self, memory_url, start_worker):
+    async def test_is_polled_until_there_is_a_report(self, memory_url, start_worker):
         clock = ManualClock()
         flow = Flow.from_yaml(self.FLOW, node_types=[Haggle])
         await start_worker(flows=[flow], store=store_at(memory_url, clock=clock), poll="20ms")

@@ -449,7 +449,7 @@ class TestForEverybody:
         assert root.get("aria-label") == "orders@1 (running)"
         assert [child.tag.removeprefix(SVG) for child in root][:2] == ["title", "desc"]
 
-    def test_the_description_tells_what_there_is_to_see(self):
+    def test_the_description_says_what_there_is_to_see(self):
         shown = picture(
             [node("a", mark=NodeMark.COMPLETED), node("b", mark=NodeMark.FAILED)],
             edge("a", "b"),

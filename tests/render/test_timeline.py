@@ -44,7 +44,7 @@ class TestBars:
         assert stretches(shown, "b") == [(Doing.WORK, 1, 2, BarEnd.COMPLETED)]
         assert [each.node for each in shown.rows] == ["a", "b"]
 
-    def test_a_failed_attempt_ends_one_and_begins_another(self):
+    def test_a_failed_attempt_ends_one_and_starts_another(self):
         run = Played(chain(task("a")))
         run.attempt_failed("a", 1)
         run.finish("a")
@@ -56,7 +56,7 @@ class TestBars:
         assert (second.ending, second.attempt) == (BarEnd.COMPLETED, 2)
         assert first.ended_at == second.started_at
 
-    def test_what_failed_and_what_went_down_with_it(self):
+    def test_what_failed_and_what_it_took_down(self):
         run = Played(graph(task("a"), task("b")))
         run.fail("a", "no money")
         shown = timeline(run)
@@ -167,7 +167,7 @@ class TestTheWhole:
         shown = timeline(run, after=60 * SECOND)
         assert shown.until == stored(run.log.events)[-1].at
 
-    def test_a_clock_that_went_back_does_no_harm(self):
+    def test_a_clock_that_was_set_back_does_no_harm(self):
         run = Played(chain(task("a")))
         events = stored(run.log.events)
         shown = timeline_of(RUN, events, START - 60 * SECOND)
@@ -301,13 +301,13 @@ class TestText:
 
 
 class TestSlots:
-    def test_what_ends_where_a_slot_begins_is_not_in_it(self):
+    def test_what_ends_where_a_slot_starts_is_not_in_it(self):
         row = TimelineRow(node="a", mark=NodeMark.COMPLETED, bars=(bar(0, 5),))
         assert [slot.doing for slot in slots_of(_with(row), row, 4)] == [
             Doing.WORK, Doing.WORK, None, None,
         ]  # fmt: skip
 
-    def test_work_tells_more_than_waiting(self):
+    def test_work_takes_precedence_over_waiting(self):
         row = TimelineRow(
             node="a", mark=NodeMark.LIVE, bars=(bar(0, 6, Doing.WAIT), bar(4, None), bar(9, 10))
         )
@@ -319,7 +319,7 @@ class TestSlots:
 
 
 class TestSvg:
-    def test_is_whole_and_tells_of_itself(self):
+    def test_is_complete_and_describes_itself(self):
         root = ElementTree.fromstring(timeline_svg(sample()))
         assert root.get("role") == "img"
         description = root.findtext(f"{SVG}desc", "")

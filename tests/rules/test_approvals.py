@@ -147,7 +147,7 @@ class TestBuiltApproval:
         flow = asked(deciders=["a"], escalate=[("1d", ["cfo"]), ["2d", ["ceo"]]])
         assert [each.deciders for each in built_approval(flow).escalations] == [("cfo",), ("ceo",)]
 
-    def test_tell_people_by_a_function_beside_what_comes_before(self):
+    def test_notify_people_by_a_function_with_the_previous_output(self):
         flow = Flow("orders").then(score).approve("Pay?", notify=lambda notice: None).build()
         node = node_at(flow, "approve", ApprovalNode)
         assert node.notify == Call(task="orders.approve.notify", queue="slow", priority=1)
@@ -249,7 +249,7 @@ class TestBuiltApproval:
                 ("escalate",),
             ),
             ({"escalate": {"1d": ["b"]}}, "flow.deciders_needed", ("escalate",)),
-            ({"deciders": ["a"], "escalate": {"1d": []}}, "flow.nobody_named", ("escalate",)),
+            ({"deciders": ["a"], "escalate": {"1d": []}}, "flow.no_decider_named", ("escalate",)),
             ({"deciders": ["a"], "escalate": {"1d": "b"}}, "argument.type", ("escalate",)),
             ({"deciders": ["a"], "escalate": ["1d"]}, "argument.type", ("escalate",)),
             ({"deciders": ["a"], "escalate": {"1d": ["a"]}}, "flow.decides_already", ("escalate",)),
@@ -470,7 +470,7 @@ class TestAnswering:
         assert run.inputs["end"]["data"] == {"payee": {"iban": "DE1", "note": "b"}}
 
     @pytest.mark.parametrize("data", [None, {}, {"payee": {"note": "b"}}])
-    def test_fields_that_nobody_may_change_do_not_make_a_form_unanswerable(self, data):
+    def test_read_only_fields_do_not_make_a_form_unanswerable(self, data):
         """Finding 2: a nested form may say explicitly that it is closed."""
         payee = {"properties": {"note": True}, "additionalProperties": False}
         run = asked_of(
@@ -805,7 +805,7 @@ class TestPausedRuns:
 
 
 class TestApproval:
-    """Who may answer, when it is decided, what follows, and what happens if nobody does."""
+    """Who may answer, when it is decided, the effects, and what happens without an answer."""
 
     def test_approvals_side_by_side_are_decided_each_for_itself(self):
         nodes: list[ApprovalNode] = [approval("x"), approval("y")]

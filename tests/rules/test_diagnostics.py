@@ -286,7 +286,7 @@ class TestActions:
             ),
         ],
     )
-    def test_are_spelled_for_each_interface(self, action, call, command):
+    def test_are_rendered_for_each_interface(self, action, call, command):
         assert PYTHON.action(action) == call
         assert cli_command(action, " --store x.db") == f"{command} --store x.db"
 
@@ -298,7 +298,7 @@ class TestActions:
             "perdure runs fork --after NODE --store x.db -- -r"
         )
 
-    def test_of_an_operation_that_is_not_known_are_spelled_by_its_name(self):
+    def test_of_an_unknown_operation_are_rendered_by_its_name(self):
         action = Action("agents.stop", {"id": "a"})
         assert PYTHON.action(action) == "client.agents.stop(id='a')"
         assert cli_command(action) == "perdure agents stop a"
@@ -407,7 +407,7 @@ class TestRunEnded:
     @pytest.mark.parametrize(
         "operation, asked", [("resume", "resume"), ("set_priority", "set the priority of")]
     )
-    def test_has_the_name_of_the_operation_and_renders_it_in_words(self, operation, asked):
+    def test_has_the_name_of_the_operation_and_renders_it_as_text(self, operation, asked):
         error = RunEnded(run_id="order-3", operation=operation, status="completed")
         assert error.operation == operation
         assert str(error).startswith(f"cannot {asked} run 'order-3'")
@@ -629,7 +629,7 @@ class TestDescribe:
         error.__context__ = KeyError("x")
         assert describe(error).causes == (Cause(type="KeyError", message="'x'"),)
 
-    def test_leaves_out_a_context_that_was_set_aside(self):
+    def test_leaves_out_a_suppressed_context(self):
         error = ValueError("bad")
         error.__context__ = KeyError("x")
         error.__suppress_context__ = True  # what ``from None`` does

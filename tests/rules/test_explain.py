@@ -332,7 +332,7 @@ class TestWaits:
         assert only(explained).args == {"node": "charge", "at": NOW + MINUTE}
         assert only(explained).actions == (Action("approvals.get", {"id": "run:charge"}),)
 
-    def test_what_stands_beside_a_node_as_its_state_says(self):
+    def test_auxiliary_jobs_of_a_node_as_its_state_says(self):
         """The rows around it may be gone by the time they are read."""
         run = Played(GRAPH)
         live = dict.fromkeys(("poll:charge#2", "notify:ship#1"), LiveType.JOB)

@@ -352,7 +352,7 @@ class TestArbitraryGraphs:
         assert task_at(flow, "d").gathers is True
         assert task_at(flow, "e").gathers is True
 
-    def test_begin_wherever_nothing_is_named(self):
+    def test_start_wherever_nothing_is_named(self):
         flow = Flow("orders").then(fetch).node("b", score).build()
         assert flow.graph.starts == ["b", "fetch"]
         assert flow.graph.definition.gathers is True

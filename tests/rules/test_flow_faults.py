@@ -336,7 +336,7 @@ class TestSeveralFaults:
             (Flow("o").wait_for_signal("go", on_timeout="late"), "flow.needs_timeout"),
         ],
     )
-    def test_begin_with_what_is_wrong(self, flow, first):
+    def test_start_with_what_is_wrong(self, flow, first):
         assert codes(flow)[0] == first
 
     def test_child_flows_must_not_multiply(self):
@@ -364,7 +364,7 @@ class TestSeveralFaults:
             flow = Flow("orders").then(flow)
         assert codes(flow)[0] == "flow.nested_too_deep"
 
-    def test_can_be_mended(self):
+    def test_can_be_fixed(self):
         flow = Flow("orders").then(fetch).node("x", charge, after="decide")
         assert faults(flow)
         built = flow.then(decide, after="fetch").build()

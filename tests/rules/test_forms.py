@@ -1,4 +1,4 @@
-"""Forms: what does not fit is told per field, and no schema reaches out or stalls a process."""
+"""Forms: faults are reported per field, and no schema reaches the network or stalls a process."""
 
 from __future__ import annotations
 
@@ -304,7 +304,7 @@ class TestFormats:
             ("regex", "^a+$", "("),
         ],
     )
-    def test_tell_good_from_bad(self, name, good, bad):
+    def test_distinguish_valid_from_invalid(self, name, good, bad):
         schema = {"format": name}
         assert field_faults(schema, good) == {}
         assert list(field_faults(schema, bad)) == [""]
@@ -594,7 +594,7 @@ class TestWithDefaults:
         assert other == {"tags": []}
         assert schema == {"properties": {"tags": {"default": []}}}
 
-    def test_lets_a_default_beside_a_reference_count_more(self):
+    def test_prefers_a_default_next_to_a_reference(self):
         schema = {
             "properties": {"a": {"$ref": "#/$defs/x"}, "b": {"$ref": "#/$defs/x", "default": 2}},
             "$defs": {"x": {"default": 1}},
@@ -701,7 +701,7 @@ class TestCheckSchema:
         assert all(len(fault_text(each)) < 400 for each in faults)
         assert list(field_faults(schema, {})) == [""]
 
-    def test_tells_all_faults_of_a_type_at_once(self):
+    def test_reports_all_faults_of_a_type_at_once(self):
         schema = {"properties": {"a": {"pattern": "("}, "b": {"$ref": "x"}, "c": {"pattern": "["}}}
         assert len(check_schema(schema)) == 3
 

@@ -101,7 +101,7 @@ class TestCycles:
 
 
 class TestCheck:
-    """What is wrong with a definition, told from its data alone."""
+    """Faults of a definition, found from its data alone."""
 
     def test_a_sound_graph_has_no_faults(self):
         assert (

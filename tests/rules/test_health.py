@@ -197,7 +197,7 @@ class TestWorkers:
         found = replace(surveyed(next_wait_at=NOW), workers=())
         assert the_one(found, Severity.ERROR).about == "workers"
 
-    def test_a_dead_one_beside_a_live_one(self):
+    def test_a_dead_one_and_a_live_one(self):
         dead = worker(seen=INFO.lease + SECOND, id=WorkerId("w-2"))
         finding = the_one(vitals(workers=(worker(), dead)), Severity.WARNING)
         assert finding.code == "health.worker_silent"
@@ -255,11 +255,11 @@ class TestWork:
             ),
         ],
     )
-    def test_that_nobody_takes(self, partition, code, args, actions):
+    def test_that_no_worker_takes(self, partition, code, args, actions):
         finding = the_one(surveyed(partition), Severity.ERROR)
         assert (finding.code, finding.args, finding.actions) == (code, args, actions)
 
-    def test_that_needs_tags_which_nobody_has(self):
+    def test_that_needs_tags_which_no_worker_has(self):
         partition = Partition(queue="default", task="add", tags=("gpu", "big"))
         found = replace(surveyed(partition), workers=(worker(tags=("gpu",)),))
         finding = the_one(found, Severity.ERROR)
@@ -323,7 +323,7 @@ class TestWhatSomebodyStopped:
         [more] = wrong(vitals(runs=(replace(runs, more=(RunStatus.FAILED,)),)))
         assert more.args == {"count_min": 2}
 
-    def test_runs_that_wait_for_people_are_told_and_nothing_is_wrong(self):
+    def test_runs_that_wait_for_people_are_reported_without_a_warning(self):
         found = vitals(runs=(RunStats(namespace="team-a", waiting_for_people=3),))
         [finding] = [each for each in judge(found) if each.code == "health.runs_waiting"]
         assert wrong(found) == []
@@ -413,7 +413,7 @@ class TestRestartDelay:
         delays = [restart_delay(crashes) for crashes in range(1, 6)]
         assert delays == sorted(set(delays))
 
-    def test_is_capped_however_often_it_died(self):
+    def test_is_capped_however_often_it_crashed(self):
         assert restart_delay(10) == DELAY_MAX
         assert restart_delay(10**9) == DELAY_MAX
 
@@ -423,7 +423,7 @@ class TestRestartDelay:
 
 
 class TestConsecutiveCrashes:
-    def test_counts_up_while_it_dies_soon_after_its_start(self):
+    def test_counts_up_while_it_crashes_soon_after_its_start(self):
         assert crashes_in_a_row(0, timedelta(0)) == 1
         assert crashes_in_a_row(3, SHORT_OF_STEADY) == 4
 

@@ -464,7 +464,7 @@ class TestPartition:
     def test_has_a_text_of_its_own(self, first, second):
         assert (first.text == second.text) == (first == second)
 
-    def test_tells_tags_and_keys_apart(self):
+    def test_distinguishes_tags_and_keys(self):
         tagged = Partition(queue="mail", task="send", tags=("gpu",))
         keyed = Partition(queue="mail", task="send", keys=("gpu",))
         assert tagged.text != keyed.text
@@ -492,10 +492,10 @@ class TestCanRun:
             assert can_run(partition, queues=["mail"], tags=tags)
 
 
-class TestATextThatIsNoLane:
+class TestATextThatIsNoPartition:
     @pytest.mark.parametrize(
         "text", ["", "null", "7", "[]", '["mail"]', '["mail",', "{}", "[" * 9_999]
     )
-    def test_is_a_partition_that_nobody_has_code_for(self, text):
+    def test_is_a_partition_that_no_worker_has_code_for(self, text):
         partition = Partition.parse(text)
         assert (partition.queue, partition.task) == ("", "")

@@ -523,7 +523,7 @@ class TestLoops:
         assert run.live == {"end": JOB}
 
     @pytest.mark.parametrize("body", [call("poll"), CHILD])
-    def test_asks_whether_it_is_done_where_nobody_said(self, body):
+    def test_is_checked_unless_the_outcome_says_whether_it_is_done(self, body):
         run = Played(chain(loop("l", body), task("end")), 0)
         end_iteration = run.child_completed if isinstance(body, FlowRef) else run.finish
         end_iteration("l#1", 10)
@@ -660,7 +660,7 @@ class TestSignals:
         assert run.inputs["end"] == {"list": [7]}
 
     @pytest.mark.parametrize("is_resumed", [False, True])
-    def test_those_too_costly_to_compare_fail_a_node_that_comes_to_them(self, is_resumed):
+    def test_those_too_costly_to_compare_fail_a_node_that_reaches_them(self, is_resumed):
         """Finding 4: a run must neither hang nor become impossible to resume."""
         run = Played(chain(task("a"), signal("s", where=COSTLY)))
         if is_resumed:

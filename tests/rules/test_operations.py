@@ -320,7 +320,7 @@ class TestFork:
         other = run.fork(after=1)
         assert [each.id for each in other.decision.children] == ["fork/m[0]~2", "fork/m[1]~2"]
 
-    def test_belongs_to_nobody(self):
+    def test_belongs_to_no_parent(self):
         only = chain(task("a"))
         run = Played(only)
         run.log = Log()
@@ -566,7 +566,7 @@ class TestCompensation:
     def test_a_late_outcome_of_the_run_does_not_matter_meanwhile(self):
         run = self.failed()
         assert run.finish("d").events == []
-        assert run.signal("go").events != []  # kept, and taken by nobody
+        assert run.signal("go").events != []  # stored, and received by no node
         assert run.status == RunStatus.COMPENSATING
 
     @pytest.mark.parametrize("compensates", [True, False])
@@ -613,7 +613,7 @@ class TestCompensation:
         run.cancel()
         assert run.status == RunStatus.CANCELLED
         assert run.decision.cancel_all
-        assert run.state.nodes["c"].is_undone  # nobody knows how far it came
+        assert run.state.nodes["c"].is_undone  # its progress is unknown
         assert not run.state.nodes["a"].is_undone
 
 
@@ -659,7 +659,7 @@ def started(run: Played) -> Played:
 
 
 def of_a_map(settings: RunSettings) -> Played:
-    run = begun(chain(task("a"), mapped("m"), task("end")), settings)
+    run = submitted(chain(task("a"), mapped("m"), task("end")), settings)
     run.finish("a", [1, 2, 3])
     run.finish("m[0]", 1)
     run.fail("m[1]")
@@ -667,7 +667,7 @@ def of_a_map(settings: RunSettings) -> Played:
 
 
 def of_a_loop(settings: RunSettings) -> Played:
-    run = begun(chain(task("a"), loop("l"), task("end")), settings)
+    run = submitted(chain(task("a"), loop("l"), task("end")), settings)
     run.finish("a", 1)
     run.finish("l#1", 2)
     run.finish("check:l#1", False)
@@ -675,7 +675,7 @@ def of_a_loop(settings: RunSettings) -> Played:
     return run
 
 
-def begun(graph: Any, settings: RunSettings) -> Played:
+def submitted(graph: Any, settings: RunSettings) -> Played:
     run = Played(graph, settings=settings)
     if settings is PLACED:
         assert (run.status, run.live, run.started) == ("queued", {}, [])

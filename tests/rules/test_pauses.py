@@ -327,7 +327,7 @@ class TestPolling:
     def test_who_reports_is_not_asked(self):
         run = paused(poll_ms=300_000)
         run.report("a", "progress", progress=1)
-        assert [wait.key for wait in run.decision.waits] == ["poll:a"]  # anew, so later
+        assert [wait.key for wait in run.decision.waits] == ["poll:a"]  # replaced, so later
         run.report("a", "completed")
         assert run.live == {"a": JOB}
 
@@ -382,7 +382,7 @@ class TestItemsThatAreAskedAfter:
             run.pause_body(item, poll_ms=1000, deadline_ms=5000)
         return run
 
-    def test_one_that_comes_to_its_deadline_leaves_nothing_behind(self):
+    def test_one_that_reaches_its_deadline_leaves_nothing_behind(self):
         run = self._run("continue")
         run.due("m[0]")
         assert run.live == {"m[1]": WAIT, "poll:m[1]": WAIT, "m[2]": JOB}
@@ -487,7 +487,7 @@ class TestCancellingTheWork:
         assert not run.state.compensates
 
     @pytest.mark.parametrize("is_failed", [False, True])
-    def test_goes_before_the_end_of_a_failed_run_and_beside_what_is_undone(self, is_failed):
+    def test_precedes_the_end_of_a_failed_run_and_accompanies_undo_tasks(self, is_failed):
         run = Played(graph(task("u", undo=True), task("a"), task("b"), edges="u b"), "in")
         run.finish("u", 1)
         run.pause_body("a", 7, cancels=True)
@@ -566,7 +566,7 @@ class TestCancellingTheWork:
 
 
 class TestAJobThatIsToBeTriedAgain:
-    """What a commit settles is not touched by what it gives up, so the plan has to see to it."""
+    """A commit does not cancel what it settles, so the plan has to."""
 
     def test_ends_with_its_run(self):
         played = Played(graph(task("a"), task("b"), edges=""))

@@ -77,7 +77,7 @@ class TestSize:
         check_flat([lambda key=key: run.finish(key, 1, is_done=False) for key in keys])  # type: ignore[misc]
         assert run.state.number == len(keys) + 1
 
-    def test_signals_beside_many_nodes(self):
+    def test_signals_and_many_nodes(self):
         ids = [f"n{number}" for number in range(LARGE)]
         waits = [signal(f"s{number}") for number in range(1000)]
         edges = ", ".join(f"s{number} s{number + 1}" for number in range(len(waits) - 1))
@@ -197,7 +197,7 @@ MEGABYTE = b"x" * 1_000_000
 class TestCachedValues:
     """Values at hand: bounded, and read again where they are needed."""
 
-    def test_lets_go_of_the_oldest_when_there_are_too_many(self):
+    def test_evicts_the_oldest_when_there_are_too_many(self):
         values = RunValues(PlainCodec())
 
         for number in range(1, 101):

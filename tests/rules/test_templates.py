@@ -358,7 +358,7 @@ class TestConfigs:
         flow = with_config(nested(DEPTH_MAX, "{{ x }}"), x="input")
         assert "template.too_deep" in codes(flow)
 
-    def test_tell_all_faults_at_once(self):
+    def test_report_all_faults_at_once(self):
         assert len(faults(with_config("{{ y }} {{ z }} {{ ! }}", x="input"))) == 4
 
     @pytest.mark.parametrize("text", ["{{ input }}", "{{ input.a.b }}", "{{ x }} {{ input.a }}"])
@@ -422,7 +422,7 @@ class TestWhereTheEngineRenders:
 
         assert flow.build().name == "o"
 
-    def test_value_is_not_there_beside_inputs(self):
+    def test_value_is_not_available_with_inputs(self):
         flow = Flow("o").then(fetch).approve("{{ value.title }}?", inputs={"x": "input"})
         fault = only_fault(flow)
         assert (fault.code, fault.where[2:]) == ("template.undeclared_input", ("title",))

@@ -157,11 +157,11 @@ class TestToJson:
         assert to_json({1: 1, "2": 2}, "value", is_input=is_input) == b'{"1":1,"2":2}'
 
     @given(value=json_values)
-    def test_gives_back_any_json_value_as_it_was(self, value):
+    def test_returns_any_json_value_unchanged(self, value):
         assert from_json(to_json(value, "value")) == value
 
     @pytest.mark.parametrize("value", [0, False, "", [], {}, None, 0.0])
-    def test_gives_back_empty_values_as_what_they_are(self, value):
+    def test_returns_empty_values_in_their_type(self, value):
         back = from_json(to_json(value, "value"))
         assert (back, type(back)) == (value, type(value))
 
@@ -185,7 +185,7 @@ class TestToJson:
             ({"a": {1: [2]}}, dict[str, dict[int, list[int]]]),
         ],
     )
-    def test_gives_back_keys_that_are_no_texts_where_a_type_says_so(self, value, wanted, is_input):
+    def test_returns_keys_other_than_strings_where_a_type_says_so(self, value, wanted, is_input):
         back = from_json(to_json(value, "value", is_input=is_input))
         assert all(isinstance(key, str) for key in back)
         assert as_type(back, wanted) == value
@@ -214,7 +214,7 @@ class TestToJson:
             (1, "two"),
         ],
     )
-    def test_gives_back_typed_values_where_a_type_says_so(self, value):
+    def test_returns_typed_values_where_a_type_says_so(self, value):
         wanted = tuple[int, str] if isinstance(value, tuple) else type(value)
         assert as_type(from_json(to_json(value, "value")), wanted) == value
 
@@ -360,7 +360,7 @@ class TestLookUp:
         assert len(caught.value.known) == 12
         assert caught.value.known[0] == "total"
 
-    def test_tells_no_values(self):
+    def test_quotes_no_values(self):
         with pytest.raises(MissingKey) as caught:
             look_up({"secret": {"TOKEN": "hunter2"}}, ("secret", "TOKEN", "x"))
         assert "hunter2" not in str(caught.value)

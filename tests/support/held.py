@@ -1,4 +1,4 @@
-"""What a store holds of others: claims of workers that are gone, events nobody can read."""
+"""Foreign rows in a store: claims of dead workers, unreadable events."""
 
 from __future__ import annotations
 

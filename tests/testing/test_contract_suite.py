@@ -67,7 +67,7 @@ def test_skips_what_the_harness_does_not_declare_and_names_it(project: Path) -> 
 
 
 def test_a_failure_shows_the_values(project: Path) -> None:
-    output = run(project, "TestUrl and twin")
+    output = run(project, "TestUrl and clone")
     assert "1 failed" in output
     assert "== 'elsewhere://'" in output
 

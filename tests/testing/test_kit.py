@@ -87,7 +87,7 @@ class TestSteps:
         with pytest.raises(NotDecider):
             run.decide("boss", by="eve")
 
-    def test_what_a_child_waits_for_is_brought_through_its_parent(self, kit):
+    def test_what_a_child_waits_for_is_sent_through_its_parent(self, kit):
         run = kit.submit(parent, 100, id="order")
         assert [wait.run for wait in run.waiting] == ["order", "order/child"]
         run.decide("boss")

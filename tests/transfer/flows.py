@@ -1,4 +1,4 @@
-"""Flows that wait in every way there is, and tasks that go on only once the test lets them."""
+"""Flows that wait in every way there is, and tasks that continue only when the test lets them."""
 
 from __future__ import annotations
 

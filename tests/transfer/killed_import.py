@@ -17,4 +17,4 @@ def die_half_way(done: int, of: int) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(import_store(sys.argv[1], Path(sys.argv[2]), tell=die_half_way))
+    asyncio.run(import_store(sys.argv[1], Path(sys.argv[2]), on_progress=die_half_way))

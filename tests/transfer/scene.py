@@ -70,7 +70,7 @@ def working(url: str, poll: str = "200ms") -> Iterator[Worker]:
 
 
 def fill(url: str) -> None:
-    """Bring each run to where it cannot go on by itself, and stop."""
+    """Run each run until it cannot continue by itself, and stop."""
     Gate.is_open = False
     Gate.fetched = 0
     with Client(url) as client:
@@ -97,7 +97,7 @@ _LAST_BEFORE_THE_MOVE = {
     flows.sorting: ("item_completed", 2),
     flows.stepping: ("node_retried", 1),
 }
-"""Which event, and how often, each run comes to."""
+"""The event that each run reaches, and how often."""
 
 
 def _follow(run: RunHandle, row_type: str, count: int) -> None:
@@ -120,7 +120,7 @@ def act(client: Client) -> None:
 
 
 def results(client: Client) -> dict[str, Any]:
-    """What the runs come to, once they do."""
+    """The results of the runs."""
     ids = (flow.name for flow in _LAST_BEFORE_THE_MOVE)
     found = {id: client.runs.handle(id).result(timeout=WAIT_SECONDS) for id in ids}
     found["question"] = found["question"]["decision"]

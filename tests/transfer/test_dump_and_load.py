@@ -171,7 +171,7 @@ NOT_MOVED = {"lease_until", "claimed_alone", "run_number", "limit_keys", "token"
     "children",
     "was_left",
 }
-"""Of who holds a job, and of answers that were lost on their way to somebody."""
+"""About claims of jobs, and about lost responses."""
 IN_THEIR_ORDER = {"failures", "steps"}
 """Their numbers say no more than that."""
 MOVED = {

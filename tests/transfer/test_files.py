@@ -220,7 +220,7 @@ class TestFiles:
 
     @pytest.mark.parametrize("how", ["file", "link"])
     async def test_an_export_replaces_nothing_that_came_meanwhile(self, source_url, tmp_path, how):
-        """Finding 11: what was created after the export had begun was replaced."""
+        """Finding 11: what was created after the export had started was replaced."""
         made = tmp_path / "work.jsonl"
 
         def create(done: int, of: int) -> None:
@@ -230,7 +230,7 @@ class TestFiles:
                 made.write_text("mine")
 
         with refused("file.exists", InvalidInput):
-            await export_store(source_url, made, tell=create)
+            await export_store(source_url, made, on_progress=create)
 
         assert made.is_symlink() if how == "link" else made.read_text() == "mine"
         assert [each.name for each in tmp_path.glob("*work.jsonl*")] == ["work.jsonl"]
@@ -250,7 +250,7 @@ class TestFiles:
             raise KeyboardInterrupt
 
         with pytest.raises(KeyboardInterrupt):
-            await export_store(source_url, tmp_path / "work.jsonl", tell=stop)
+            await export_store(source_url, tmp_path / "work.jsonl", on_progress=stop)
         assert list(tmp_path.glob("work*")) == []
 
     async def test_a_store_in_memory_cannot_be_moved(self, tmp_path):

@@ -61,7 +61,7 @@ async def test_are_all_there_as_they_were(client, store):
     assert loaded.snapshot is not None
 
 
-async def test_are_finished_as_if_nothing_had_happened(client, worker, clock):
+async def test_are_finished_without_a_difference(client, worker, clock):
     for id in ("asking", "parent/asking"):
         await client.runs.signal(id, "answer", "answered", by="ann")
 

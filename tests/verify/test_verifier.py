@@ -38,7 +38,7 @@ async def store() -> Store:
     return store
 
 
-async def test_tells_how_far_it_is(store):
+async def test_reports_its_progress(store):
     counted: list[Counts] = []
     verifier = Verifier(store, on_progress=counted.append)
     assert [finding async for finding in verifier.findings()] == []

@@ -51,7 +51,7 @@ class Running:
         await asyncio.wait_for(asyncio.shield(self._serving), WAIT_SECONDS)
 
     def all(self, found_type: type[E], job_id: str | None = None) -> list[E]:
-        """What it told of this kind, about any job or one."""
+        """Its events of this type, of any job or of one."""
         return [
             event
             for event in self.events
@@ -60,7 +60,7 @@ class Running:
         ]
 
     async def emitted(self, found_type: type[E], job_id: str | None = None, count: int = 1) -> E:
-        """Wait until it has told ``count`` events of this kind; the last of them."""
+        """Wait for ``count`` events of this type; return the last one."""
         async with asyncio.timeout(WAIT_SECONDS):
             while len(found := self.all(found_type, job_id)) < count:
                 self._news.clear()
@@ -76,7 +76,7 @@ class Running:
 
 
 class Gate:
-    """Where a body stops until the test lets it go on, and tells that it came there."""
+    """A point where a body stops, and signals its arrival, until the test lets it continue."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -97,7 +97,7 @@ class Gate:
         self._opened.wait(WAIT_SECONDS)
 
     def leave(self) -> None:
-        """For bodies whose end nobody else tells; from any thread."""
+        """For bodies whose end nothing else signals; from any thread."""
         self._loop.call_soon_threadsafe(self._left.set)
 
     async def left(self) -> None:
@@ -160,5 +160,5 @@ async def soon(awaitable: Any) -> Any:
 async def until(ask: Callable[[], Awaitable[Any]], expected: Any = True) -> None:
     """Ask again and again until the answer is the expected one, for what no event tells."""
     async with asyncio.timeout(WAIT_SECONDS):
-        while await ask() != expected:  # noqa: ASYNC110 (nobody would set an event)
+        while await ask() != expected:  # noqa: ASYNC110 (nothing would set an event)
             await asyncio.sleep(0.02)

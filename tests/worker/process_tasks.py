@@ -74,7 +74,7 @@ def hang_past_timeout(ctx: Context = CONTEXT) -> None:
 
 @task(isolation="process")
 def heed(ctx: Context = CONTEXT) -> str:
-    """Ends by itself once it is told to."""
+    """Ends by itself once it is asked to."""
     ctx.progress(1, "listening")
     ctx.abort_signal.wait(LONG_SECONDS)
     ctx.progress(2, f"heard: {ctx.abort_signal.reason}")

@@ -71,7 +71,7 @@ async def provide_and_close_async(ctx: BaseContext) -> AsyncIterator[dict[str, A
         yield session
 
 
-def _told(tenant: str, db: Pool, session: Session, ctx: BaseContext) -> list[object]:
+def _values(tenant: str, db: Pool, session: Session, ctx: BaseContext) -> list[object]:
     if tenant == "bad":
         raise ValueError(tenant)
     same = session.pool is db and ctx.resources["db"] is db and ctx.resources["session"] is session
@@ -82,28 +82,28 @@ def _told(tenant: str, db: Pool, session: Session, ctx: BaseContext) -> list[obj
 def in_thread(
     tenant: str, db: Pool = DB, ctx: Context = CONTEXT, session: Session = SESSION
 ) -> list[object]:
-    return _told(tenant, db, session, ctx)
+    return _values(tenant, db, session, ctx)
 
 
 @task
 async def on_loop(
     ctx: AsyncContext = CONTEXT, db: Pool = DB, tenant: str = "", *, session: Session = SESSION
 ) -> list[object]:
-    return _told(tenant, db, session, ctx)
+    return _values(tenant, db, session, ctx)
 
 
 @task(isolation="process")
 def in_process(
     db: Pool = DB, tenant: str = "", session: Session = SESSION, *, ctx: Context = CONTEXT
 ) -> list[object]:
-    return _told(tenant, db, session, ctx)
+    return _values(tenant, db, session, ctx)
 
 
 @task(isolation="process")
 async def async_in_process(
     tenant: str, *, session: Session = SESSION, db: Pool = DB, ctx: AsyncContext = CONTEXT
 ) -> list[object]:
-    return _told(tenant, db, session, ctx)
+    return _values(tenant, db, session, ctx)
 
 
 @task(isolation="process")

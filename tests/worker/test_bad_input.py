@@ -266,7 +266,7 @@ async def test_results_that_cannot_be_stored_fail_the_job(client, start_worker, 
 
 
 class Broken:
-    """A codec that fails where it is told to."""
+    """A codec that fails on request."""
 
     def __init__(self, where: str) -> None:
         self._where = where

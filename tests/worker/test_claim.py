@@ -106,7 +106,7 @@ class TestClaim:
 
         assert await held.result(10) == "sent"
 
-    async def test_ahead_gives_back_what_finds_no_slot(self, client, start_worker):
+    async def test_prefetching_requeues_jobs_without_a_slot(self, client, start_worker):
         """Fast jobs make a worker claim ahead; slow ones among them must not hold up the rest."""
         gate = Gate()
 
@@ -140,7 +140,7 @@ WORKER = WorkerId("worker")
 async def is_over(attempt: Attempt) -> None:
     """Turn by turn of the loop: between two timers there is one."""
     async with asyncio.timeout(WAIT_SECONDS):
-        while not attempt.is_over:  # noqa: ASYNC110 (nobody would set an event)
+        while not attempt.is_over:  # noqa: ASYNC110 (nothing would set an event)
             await asyncio.sleep(0)
 
 
@@ -205,14 +205,14 @@ class TestPrefetch:
 
 
 class TestFencing:
-    """A holder whose claim was taken away changes nothing, and is told to stop."""
+    """A worker whose claim is lost changes nothing, and is asked to stop."""
 
     async def test_a_parked_job_that_was_resumed_is_its_next_workers(
         self, client, store_url, start_worker
     ):
         async with AsyncJobQueue(store_url) as queue:
             job = await client.enqueue(echo.options(max_attempts=3, retries=0), "ours")
-            held = await queue.dequeue("somebody")
+            held = await queue.dequeue("other")
             assert held is not None
             await queue.release(held)
             assert await job.status() is Status.PAUSED

@@ -103,7 +103,7 @@ class TestEvents:
         ]
         assert node_types == [AttemptAborting, AttemptCancelled]
 
-    async def test_tell_that_a_job_was_released(self, client, start_worker):
+    async def test_report_that_a_job_was_parked(self, client, start_worker):
         gate, wait = gated()
         # With no slot to spare: a claim under way at the stop would requeue it once more.
         worker = await start_worker(wait, concurrency=1)
@@ -116,7 +116,9 @@ class TestEvents:
         assert [event.job_id for event in worker.all(AttemptRequeued)] == [job.id]
         assert isinstance(worker.events[-1], WorkerStopped)
 
-    async def test_tell_that_a_job_failed_by_its_deadline_in_the_queue(self, client, start_worker):
+    async def test_report_that_a_job_failed_by_its_deadline_in_the_queue(
+        self, client, start_worker
+    ):
         worker = await start_worker(nothing, queues=["mail"], poll="50ms")
         job = await client.enqueue(nothing.options(queue="unserved", deadline="10ms"))
         failed = await worker.emitted(AttemptFailed)
@@ -516,7 +518,7 @@ class TestProgress:
 
 
 class TestAttemptIds:
-    async def test_tell_apart_all_executions(self, client, start_worker):
+    async def test_distinguish_all_executions(self, client, start_worker):
         """Finding 28: nodes that continue in place share a job id, and logs were ambiguous."""
         seen: list[str] = []
 

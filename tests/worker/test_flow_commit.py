@@ -85,7 +85,7 @@ class TestCost:
         assert watch.calls["runs.event_values"] == 0
 
 
-class TestGoingOnInPlace:
+class TestContinuingInPlace:
     async def test_is_not_done_under_a_limit(self, client, start_worker):
         peak = Peak()
 
@@ -150,7 +150,7 @@ class TestGoingOnInPlace:
         before = watch.calls["maintenance.poll"]
 
         async def is_known() -> bool:
-            # Two more have begun, so that one of them began after the pause and is over.
+            # Two more have started, so one of them started after the pause and has ended.
             return watch.calls["maintenance.poll"] >= before + 2
 
         await until(is_known)
@@ -305,7 +305,7 @@ async def has_errors(caplog: pytest.LogCaptureFixture) -> bool:
 
 
 class TestCommit:
-    """One commit a step, and going on in place: what it costs, and where it is not done."""
+    """One commit per step, and continuing in place: what it costs, and where it is not done."""
 
     async def test_a_flow_that_no_worker_has_waits_for_one(self, client, start_worker):
         mine = Flow("mine").then(nothing, name="a").build()
@@ -344,7 +344,7 @@ class TestCancel:
     async def test_of_a_parent_reaches_children_on_a_later_worker(
         self, client, start_worker, store
     ):
-        """As if whoever cancels was killed after the parent was."""
+        """As if the caller was killed after cancelling the parent."""
         flow = Flow("parent").flow(waiting, name="part").build()
         worker = await start_worker(flows=[flow])
         run = await client.submit(flow, 1)
@@ -419,7 +419,7 @@ class TestALogThatCannotBeUsed:
 
 
 class Picky(PlainCodec):
-    """Breaks, in a way that nobody foresees, over the values of one run."""
+    """Raises an unexpected error for the values of one run."""
 
     def decode(self, data: bytes) -> bytes:
         if b"poison" in data:

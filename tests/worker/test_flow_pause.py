@@ -302,7 +302,7 @@ class TestPlainJob:
         assert await jobs[0].result(10) == [1]
         assert await jobs[1].result(30) == ["completed", None, {"kept": 5}, None]
 
-    async def test_pauses_again_if_its_worker_died_first(self, client, start_worker, store):
+    async def test_pauses_again_if_its_worker_crashed_first(self, client, start_worker, store):
         job = await client.enqueue(approved)
         dead = await claimed(store, lease=timedelta(milliseconds=50))
         checkpoint = Paused(checkpoint=b"null", name="approval")
@@ -310,11 +310,13 @@ class TestPlainJob:
         worker = await start_worker(approved, poll="50ms")
         await worker.emitted(AttemptRequeued)
 
-        assert await job.status() is Status.PAUSED  # nobody has resumed it
+        assert await job.status() is Status.PAUSED  # not resumed yet
         await client.jobs.resume(job.id)
         assert await job.result(10) == "completed"
 
-    async def test_that_was_resumed_is_so_whatever_dies_later(self, client, start_worker, store):
+    async def test_that_was_resumed_stays_so_whatever_crashes_later(
+        self, client, start_worker, store
+    ):
         job = await client.enqueue(approved)
         first = await claimed(store)
         checkpoint = Paused(checkpoint=b"null", name="approval")
@@ -361,11 +363,11 @@ class Order(NodeType):
     def cancel(self, checkpoint: Any, ctx: Context) -> None:
         self.cancelled.append((checkpoint["number"], ctx.part))
         if len(self.cancelled) <= self.failures:
-            raise ConnectionError("nobody answers")
+            raise ConnectionError("no answer")
 
 
 class TestCancel:
-    """What a node type ordered is taken back once nothing waits for it, whoever is there then."""
+    """What a node type started is cancelled once nothing waits for it, by any live worker."""
 
     @pytest.mark.parametrize("failures", [0, 1, 9])
     async def test_is_called_before_a_cancelled_run_ends(self, client, start_worker, failures):

@@ -114,7 +114,7 @@ class TestHosts:
         assert service.asked == []
 
     async def test_a_secret_in_the_host_is_not_reported(self, world):
-        """Finding 5: a secret as a part of the host would be told to name servers."""
+        """Finding 5: a secret as a part of the host would be sent to name servers."""
         config = {"url": "https://{{ secret.key }}.example.com/"}
         grant = Grant("key", hosts=["example.com"])
 

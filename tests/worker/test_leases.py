@@ -1,4 +1,4 @@
-"""A live worker keeps its leases; a dead one's jobs are taken over; maintenance goes on."""
+"""A live worker keeps its leases; a dead one's jobs are taken over; maintenance continues."""
 
 from __future__ import annotations
 
@@ -157,9 +157,9 @@ class TestLeases:
         assert time.monotonic() - began < 4
         record = await job.record()
         assert (record.crashes, record.failures, record.status) == (1, 0, Status.COMPLETED)
-        [death] = await job.attempts()
-        assert death.failure.type == "perdure.errors.WorkerCrashed"
-        assert death.worker == "dead-worker"
+        [failed] = await job.attempts()
+        assert failed.failure.type == "perdure.errors.WorkerCrashed"
+        assert failed.worker == "dead-worker"
         [takeover] = worker.all(JobTakenOver)
         assert (takeover.holder, takeover.attempt_id) == ("dead-worker", f"{job.id}:1")
 
@@ -265,7 +265,7 @@ class TestLeases:
 
         assert (record.epoch, record.crashes) == (1, 0)
 
-    async def test_of_a_claim_that_got_no_answer_are_given_back(self, client, start_worker, watch):
+    async def test_of_an_unanswered_claim_are_requeued(self, client, start_worker, watch):
         async def lose_the_answer() -> None:
             raise StoreError("lost before it answered")
 

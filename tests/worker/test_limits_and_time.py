@@ -47,7 +47,7 @@ TIMED = [Spacing("10ms"), Rate(1, per="10ms"), Rate(100, per="1s", evenly=True)]
 
 class TestWhatOpensByItself:
     @pytest.mark.parametrize("limit", TIMED, ids=["spacing", "rate", "evenly"])
-    async def test_lets_the_next_one_start_beside_the_last(self, client, start_worker, limit):
+    async def test_lets_the_next_one_start_alongside_the_last(self, client, start_worker, limit):
         together = asyncio.Barrier(3)
 
         @task(limits=[limit])
@@ -447,7 +447,7 @@ class TestProcess:
         # Only the command line sets up logs.
         assert await (await client.enqueue(process_tasks.log_handlers)).result(15) == 0
 
-    async def test_that_dies_costs_one_try(self, world):
+    async def test_that_crashes_costs_one_attempt(self, world):
         job = await world.enqueue(process_tasks.die, hold_off=0)
         assert await job.result(15) == "survived"
         [failed] = await job.attempts()

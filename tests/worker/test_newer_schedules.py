@@ -1,4 +1,4 @@
-"""Schedules that a newer version wrote: left to its workers, shown as such, in nobody's way."""
+"""Schedules that a newer version wrote: left to its workers, shown as such, blocking no others."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class TestReading:
 
 
 class TestDue:
-    async def test_brings_the_others_however_many_are_in_front_of_them(self, store, client, clock):
+    async def test_returns_the_others_however_many_precede_them(self, store, client, clock):
         for number in range(5):
             await save(store, newer(f"newer-{number}", due_at=START + number * HOUR / 10))
         for name in ("one", "two"):
@@ -120,7 +120,7 @@ class TestDue:
             due = await store.maintenance.due_schedules(NAMESPACE, limit)
             assert sorted(each.name for each in due) == ["one", "two"]
 
-    async def test_lets_the_others_tick_and_tells_of_it_once(self, store, client, clock, caplog):
+    async def test_lets_the_others_tick_and_logs_it_once(self, store, client, clock, caplog):
         await save(store, newer("newer", due_at=START))
         await save(store, newer("newer too", due_at=START + 9 * HOUR))
         await client.schedules.save("nightly", ordering, every="1h", input=1)

@@ -275,7 +275,7 @@ class Closed(Exception):
 
 
 class Mute(Exception):
-    """Ends whoever tries to read it."""
+    """Ends any process that reads it."""
 
     def __str__(self) -> str:
         raise SystemExit("not a word")

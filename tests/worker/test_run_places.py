@@ -177,7 +177,7 @@ class TestAPlace:
     async def test_is_found_by_the_next_worker_if_the_one_that_should_start_it_is_gone(
         self, client, runs, start_worker, store
     ):
-        """The commit that ends a run makes the next one due, whoever is there to see it."""
+        """The commit that ends a run makes the next one due, for any worker."""
         worker = await runs.hold_place("a")
         await client.submit(HELD, id="b")
         await worker.stop()

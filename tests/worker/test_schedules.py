@@ -70,7 +70,7 @@ async def start_worker(store: Store) -> AsyncIterator[StartWorker]:
 
 
 async def ticked(client: AsyncClient, name: str, count: int) -> ScheduleRecord:
-    """Wait until so many ticks of a schedule have been seen to."""
+    """Wait until so many ticks of a schedule have been processed."""
 
     async def is_so() -> bool:
         return len((await client.schedules.get(name)).history) >= count
@@ -227,7 +227,7 @@ class TestOverlap:
 
 
 class TestCancelling:
-    """What goes on is cancelled by a start in its place, and by nothing less."""
+    """An unfinished run is cancelled only by a start that replaces it."""
 
     @pytest.fixture
     async def first(self, client: AsyncClient, store: Store, clock: ManualClock) -> str:

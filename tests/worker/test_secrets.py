@@ -89,7 +89,7 @@ async def serving(url: str, **settings: Any) -> AsyncIterator[tuple[AsyncClient,
     await running.stop()
 
 
-def told_bytes(running: Running) -> bytes:
+def published_bytes(running: Running) -> bytes:
     return "\n".join(repr(event) for event in running.all(JobEvent)).encode()
 
 
@@ -157,7 +157,7 @@ class TestNothingIsKept:
             notes = "".join(getattr(result, "__notes__", []))
             assert leaks_in(notes.encode()) == []
         assert kept_leaks(sqlite_url) == {}
-        assert leaks_in(told_bytes(running)) == []
+        assert leaks_in(published_bytes(running)) == []
         assert leaks_in(caplog.text.encode()) == []
 
     async def test_of_checkpoints_skips_and_warnings(self, sqlite_url):
@@ -227,7 +227,7 @@ class TestNothingIsKept:
 
         assert MASK in str(results[0])
         assert kept_leaks(sqlite_url) == {}
-        assert leaks_in(told_bytes(running)) == []
+        assert leaks_in(published_bytes(running)) == []
 
     @pytest.mark.parametrize(
         "body, failed",

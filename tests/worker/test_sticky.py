@@ -103,7 +103,7 @@ async def test_nodes_go_to_the_worker_that_executed_the_last_one(client, pair):
     assert started(second) == []
 
 
-async def test_nodes_go_to_anybody_once_they_have_waited_for_so_long(client, pair, store):
+async def test_nodes_go_to_any_worker_once_they_have_waited_for_so_long(client, pair, store):
     gate = Gate()
     run, first, second = await pair(client, session(gate, sticky="400ms"), gate)
     jobs = await store.queries.run_jobs("default", run.id)
@@ -117,7 +117,7 @@ async def test_nodes_go_to_anybody_once_they_have_waited_for_so_long(client, pai
     assert len(started(first) + started(second)) == 7
 
 
-async def test_nodes_go_to_anybody_at_once_when_their_worker_stops(client, pair, store):
+async def test_nodes_go_to_any_worker_at_once_when_theirs_stops(client, pair, store):
     gate = Gate()
     run, first, second = await pair(client, session(gate, sticky="1h"), gate)
 
@@ -134,7 +134,7 @@ async def test_nodes_go_to_anybody_at_once_when_their_worker_stops(client, pair,
 
 
 @pytest.mark.parametrize("is_signaled_first", [True, False])
-async def test_nodes_go_to_anybody_at_once_when_their_worker_is_killed(
+async def test_nodes_go_to_any_worker_at_once_when_theirs_is_killed(
     client, pair, watch, store, is_signaled_first
 ):
     gate = Gate()

@@ -308,7 +308,7 @@ async def is_gone(pid: int) -> bool:
 
 
 class TestAbort:
-    """Waiting jobs are cancelled at once, running ones told within a second."""
+    """Waiting jobs are cancelled at once, running ones notified within a second."""
 
     async def test_cancels_an_active_async_body_after_its_grace(self, client, start_worker):
         gate = Gate()

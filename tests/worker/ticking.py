@@ -18,7 +18,7 @@ def ticking_at(store: Store) -> ScheduleTicker:
 
 
 async def tick(store: Store) -> int:
-    """See to everything that is due now, as a worker does; how many steps that took."""
+    """Process everything that is due now, as a worker does; return the number of steps."""
     ticking, steps = ticking_at(store), 0
     for due in await store.maintenance.due_schedules(NAMESPACE, 100):
         left: Schedule | None = due

@@ -45,7 +45,7 @@ def test_of_many_only_so_many_are_reported():
         ),
     ],
 )
-def test_of_several_nodes_tell_where_the_others_are(nodes, code, args):
+def test_of_several_nodes_name_the_places_of_the_others(nodes, code, args):
     [found] = faults(HEAD + nodes)
     assert found.code == code
     assert args.items() <= dict(found.args).items()
@@ -68,12 +68,12 @@ def test_of_several_nodes_tell_where_the_others_are(nodes, code, args):
         ),
     ],
 )
-def test_of_misspelt_words_tell_what_may_be_meant(node, code, args):
+def test_of_misspelled_words_suggest_what_may_be_meant(node, code, args):
     [found] = [each for each in faults(f"{HEAD}  - {node}") if each.code == code]
     assert args.items() <= dict(found.args).items()
 
 
-def test_of_a_port_that_only_a_result_could_choose_tell_how_to_declare_it():
+def test_of_a_port_that_only_a_result_could_choose_say_how_to_declare_it():
     note = "  - {id: a, type: note, config: {text: x}, next: {alt: b}}\n  - {id: b, task: pay}"
     [found] = faults(HEAD + note)
     assert (found.code, found.args["undeclared"]) == ("flow.unknown_port", "alt")

@@ -184,7 +184,7 @@ class TestUnreadable:
 
 
 class TestChildren:
-    def test_can_be_files_beside(self, tmp_path):
+    def test_can_be_files_next_to_it(self, tmp_path):
         write(tmp_path, "parts/child.yaml", child.to_yaml())
         parent = write(
             tmp_path,
@@ -207,7 +207,7 @@ class TestChildren:
         assert found.version == python.build().version
         assert run_flow(found, 3) == 12
 
-    def test_are_found_beside_the_file_that_names_them(self, tmp_path):
+    def test_are_found_next_to_the_file_that_names_them(self, tmp_path):
         write(tmp_path, "a/b/inner.yaml", child.to_yaml())
         write(tmp_path, "a/mid.yml", nested("mid", "b/inner.yaml"))
         top = write(tmp_path, "top.yaml", nested("top", "a/mid.yml"))
@@ -234,7 +234,7 @@ class TestChildren:
         for file in (outside, absolute, linked):
             assert faults_in(file) == [(file.name, 1, "child", "flow.outside_folder")]
 
-    def test_tell_their_own_faults(self, tmp_path):
+    def test_report_their_own_faults(self, tmp_path):
         write(tmp_path, "inner.yaml", "flow: i\nnodes:\n  - {id: x, task: lod}\n")
         top = write(tmp_path, "top.yaml", nested("top", "inner.yaml"))
         assert faults_in(top) == [
@@ -345,7 +345,7 @@ def nearly_right(draw: st.DrawFn) -> dict[str, Any]:
 
 
 class TestManyFaults:
-    """Of what is wrong everywhere only so much is told, and only so much is looked for."""
+    """The number of reported faults is bounded, and so is the search for them."""
 
     @pytest.mark.parametrize(
         "node",
@@ -360,7 +360,7 @@ class TestManyFaults:
         ],
         ids=str,
     )
-    def test_come_to_an_end(self, node):
+    def test_terminate(self, node):
         nodes = [{"id": f"n{at}", **node} for at in range(1_500)]
         with pytest.raises(InvalidFlow) as caught:
             Flow.from_dict({"flow": "f", "nodes": nodes}, tasks=TASKS)

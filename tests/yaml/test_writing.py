@@ -275,7 +275,7 @@ class TestSchema:
     """The published schema: it is current, and takes and refuses what the reader does."""
 
     def test_the_published_schema_is_current(self):
-        """Write it anew with ``python -m perdure.flows.yaml.schema``."""
+        """Regenerate it with ``python -m perdure.flows.yaml.schema``."""
         assert made_schema() == SCHEMA
 
     def test_it_is_a_schema(self):

@@ -221,12 +221,12 @@ def _wait_not_closed() -> list[Change]:
 
 @mutant("new jobs of a step are not inserted if there are several")
 def _one_job_of_several() -> list[Change]:
-    begin = submitting.begin
+    add_work = submitting.add_work
 
     def dropping(transaction: Transaction, place: Any, new: Any, *args: Any) -> None:
-        begin(transaction, place, tuple(new)[:1], *args)
+        add_work(transaction, place, tuple(new)[:1], *args)
 
-    return [(committing, "begin", dropping)]
+    return [(committing, "add_work", dropping)]
 
 
 @mutant("a child's end is not reported to its parent")
@@ -490,7 +490,7 @@ def _gap_unnoticed() -> list[Change]:
 
 
 @mutant("a job that failed is said to be completed")
-def _end_told_wrong() -> list[Change]:
+def _end_reported_wrong() -> list[Change]:
     original = EndFollower._job_event
 
     def wrong(*args: Any) -> Any:

@@ -45,21 +45,21 @@ def caught(name: str) -> Catch:
     return Catch(name, None, ill[0] if ill else f"not in {MUTANTS[name].seeds_max} seeds")
 
 
-def hunt(only: str, processes: int, tell: Callable[[str], None]) -> int:
+def hunt(only: str, processes: int, print_line: Callable[[str], None]) -> int:
     """Hunt all mutants; 1 if one survived."""
     names = [name for name in MUTANTS if only in name]
     catches: list[Catch] = []
     for catch in spread(caught, names, processes):
         catches.append(catch)
         seed = "ESCAPED  " if catch.seed is None else f"seed {catch.seed:4}"
-        tell(f"{seed}  {catch.mutant}: {MUTANTS[catch.mutant].what}")
-        tell(f"           {catch.finding[:FINDING_MAX]}")
+        print_line(f"{seed}  {catch.mutant}: {MUTANTS[catch.mutant].what}")
+        print_line(f"           {catch.finding[:FINDING_MAX]}")
         if catch.seed is not None:
-            tell(f"           see it: {command(catch.seed, catch.mutant)}")
+            print_line(f"           see it: {command(catch.seed, catch.mutant)}")
     for line in table(catches):
-        tell(line)
+        print_line(line)
     escaped = [catch for catch in catches if catch.seed is None]
-    tell(f"{len(names) - len(escaped)} of {len(names)} mutants were found out")
+    print_line(f"{len(names) - len(escaped)} of {len(names)} mutants were found out")
     return 1 if escaped or not names else 0
 
 

@@ -32,7 +32,7 @@ LONG_AGO = datetime(1990, 1, 1, tzinfo=UTC)
 UNBOUNDED = 1_000
 
 
-def _held_by_anybody(transaction: Transaction, claim: Any) -> Any:
+def _claimed_by_any_worker(transaction: Transaction, claim: Any) -> Any:
     job = transaction.state.jobs.get(claim.id)
     return job if job is not None and job.status in CLAIMED else None
 
@@ -45,7 +45,7 @@ def _stale_renewal_accepted() -> list[Change]:
     async def renew(self: Any, worker: Any, claims: Sequence[Any], lease: timedelta) -> Any:
         with self._session.transaction() as transaction:
             for claim in claims:
-                if (job := _held_by_anybody(transaction, claim)) is not None:
+                if (job := _claimed_by_any_worker(transaction, claim)) is not None:
                     transaction.save(replace(job, lease_until=transaction.now + lease))
             return jobs._renewal(transaction, claims)
 
@@ -57,7 +57,7 @@ def _stale_progress_accepted() -> list[Change]:
     async def save(self: Any, progress: Sequence[Any]) -> None:
         with self._session.transaction() as transaction:
             for claim, latest in progress:
-                if (job := _held_by_anybody(transaction, claim)) is not None:
+                if (job := _claimed_by_any_worker(transaction, claim)) is not None:
                     transaction.save(replace(job, progress=latest))
 
     return [(MemoryJobs, "save_progress", save)]
@@ -114,7 +114,7 @@ def _suspects_share_partitions() -> list[Change]:
 
 
 @mutant("suspects run beside any number of jobs")
-def _suspects_run_beside_others() -> list[Change]:
+def _suspects_run_with_others() -> list[Change]:
     return [(JobRunner, "_slots_left", lambda self, slots: self.concurrency - self.running)]
 
 
@@ -141,8 +141,8 @@ def _parked_nodes_settled() -> list[Change]:
     return [(jobs, "_parked", parked), (queue, "parked_job", any_parked)]
 
 
-@mutant("a job waits for a worker that is gone")
-def _waits_for_nobody() -> list[Change]:
+@mutant("a job waits for a removed worker")
+def _waits_for_a_removed_worker() -> list[Change]:
     async def release(self: Any, namespace: str, limit: int) -> int:
         return 0
 

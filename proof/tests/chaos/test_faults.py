@@ -134,7 +134,7 @@ async def test_a_full_disk_misses_who_does_not_write(process: ChaosProcess, tmp_
     await at_work(process)
     disk = DiskFaults(tmp_path / "work.db", ProcessPool([process], []))
 
-    with pytest.raises(Missed, match="nobody wanted to write"):
+    with pytest.raises(Missed, match="nothing tried to write"):
         await disk.full_for_all(Shortest())
 
 

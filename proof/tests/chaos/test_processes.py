@@ -63,7 +63,7 @@ async def test_a_killed_process_is_restarted_and_that_is_no_finding(make: Make) 
     assert process.unwanted_ends == []
 
 
-async def test_an_end_that_nobody_wanted_is_reported_with_what_was_said(make: Make) -> None:
+async def test_an_unexpected_end_is_reported_with_the_output(make: Make) -> None:
     process = make("fails")
     await until(lambda: bool(process.unwanted_ends))
 
@@ -77,7 +77,7 @@ async def test_a_store_that_cannot_be_opened_is_a_failed_start(make: Make) -> No
     assert process.unwanted_ends == []
 
 
-async def test_a_graceful_stop_tells_a_wrong_exit_code(make: Make) -> None:
+async def test_a_graceful_stop_reports_a_wrong_exit_code(make: Make) -> None:
     process = make("waits")
     await running(process)
 

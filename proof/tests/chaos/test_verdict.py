@@ -68,9 +68,9 @@ class Case:
         self._recorded.touch()
         self._number = 0
 
-    def say(self, act: str, answer: Answer, run: str = "", group: str = "") -> None:
+    def say(self, command: str, answer: Answer, run: str = "", group: str = "") -> None:
         self._number += 1
-        ask = Ask(id=str(self._number), act=act, run=run, group=group, answer=answer)
+        ask = Ask(id=str(self._number), command=command, run=run, group=group, answer=answer)
         self._notes.write(ask)
 
     async def worked(self) -> None:
@@ -130,11 +130,11 @@ class TestWhatIsThere:
 
         assert await findings(case) == ["job of group '1.a' is there 2 times"]
 
-    async def test_what_nobody_asked_for_is_found(self, case: Case) -> None:
+    async def test_what_no_client_requested_is_found(self, case: Case) -> None:
         await case.client.enqueue(result.options(group="1.a"), 2)
         await case.worked()
 
-        assert await findings(case) == ["job of group '1.a' is there, and nobody asked for it"]
+        assert await findings(case) == ["job of group '1.a' exists, but no client asked for it"]
 
 
 class TestHowItEnded:
@@ -152,7 +152,7 @@ class TestHowItEnded:
 
         assert "run 'order.1.a' has not ended: it is running" in await findings(case)
 
-    async def test_a_run_that_nobody_cancelled_may_not_be_cancelled(self, case: Case) -> None:
+    async def test_a_run_that_no_client_cancelled_must_not_be_cancelled(self, case: Case) -> None:
         for name in ("a", "b"):
             await case.client.submit(order, 5, id=f"order.1.{name}")
             await case.client.runs.cancel(f"order.1.{name}")
@@ -283,7 +283,7 @@ async def test_complaints_are_findings(case: Case) -> None:
     assert verdict.findings == ("worker-1 would not stop",)
 
 
-async def test_answers_are_counted_by_act(case: Case) -> None:
+async def test_answers_are_counted_by_command(case: Case) -> None:
     case.say("signal", Answer.REFUSED, run="a")
     case.say("signal", Answer.UNCLEAR, run="a")
 
@@ -301,7 +301,7 @@ async def test_answers_are_counted_by_act(case: Case) -> None:
         ("mine", None),
     ],
 )
-def test_ids_tell_what_a_client_asked_for(id: str, expected: Any) -> None:
+def test_ids_encode_what_a_client_requested(id: str, expected: Any) -> None:
     assert named(id) == expected
 
 

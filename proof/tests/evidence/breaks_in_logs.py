@@ -49,22 +49,26 @@ def keep_a_refused_job(broken: Broken) -> None:
 
 
 def lose_a_signal(broken: Broken) -> None:
-    act = CommandSent(at=0, namespace=NAMESPACE, act="signal", run="asking", key="go", nonce=NONCE)
-    broken.lines.append(act)
+    command = CommandSent(
+        at=0, namespace=NAMESPACE, command="signal", run="asking", key="go", nonce=NONCE
+    )
+    broken.lines.append(command)
 
 
 def keep_a_refused_signal(broken: Broken) -> None:
-    [act, *_] = [each for each in broken.lines if isinstance(each, CommandSent) and each.nonce]
-    broken.change_line(act, errors=("InvalidInput",))
+    [command, *_] = [each for each in broken.lines if isinstance(each, CommandSent) and each.nonce]
+    broken.change_line(command, errors=("InvalidInput",))
 
 
 def lose_a_cancel(broken: Broken) -> None:
-    broken.lines.append(CommandSent(at=0, namespace=NAMESPACE, act="cancel", run="asking"))
+    broken.lines.append(CommandSent(at=0, namespace=NAMESPACE, command="cancel", run="asking"))
 
 
 def lose_an_answer(broken: Broken) -> None:
-    act = CommandSent(at=0, namespace=NAMESPACE, act="decide", run="open", key="ok", by="bob")
-    broken.lines.append(act)
+    command = CommandSent(
+        at=0, namespace=NAMESPACE, command="decide", run="open", key="ok", by="bob"
+    )
+    broken.lines.append(command)
 
 
 # I2: committed once
@@ -351,8 +355,8 @@ IN_LOGS: list[Case] = [
     (lose_a_job, "I1", "accepted"),
     (keep_what_was_refused, "I12", "refused"),
     (keep_a_refused_job, "I12", "refused"),
-    (lose_a_signal, "I1", "acts_are_kept"),
-    (keep_a_refused_signal, "I12", "acts_are_kept"),
+    (lose_a_signal, "I1", "commands_are_logged"),
+    (keep_a_refused_signal, "I12", "commands_are_logged"),
     (lose_a_cancel, "I1", "cancels_are_kept"),
     (lose_an_answer, "I1", "decided_by_those_who_did"),
     (complete_a_node_twice, "I2", "key_committed_once"),

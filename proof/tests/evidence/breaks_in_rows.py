@@ -88,7 +88,7 @@ def add_to_a_definition(broken: Broken) -> None:
     broken.records.definitions[place] = broken.records.definitions[place][:-1] + b',"more":1}'
 
 
-# I7: nothing is where nobody looks
+# I7: no rows are where nothing reads them
 
 
 def put_a_job_into_no_partition(broken: Broken) -> None:
@@ -137,7 +137,7 @@ def forget_when_a_schedule_is_due(broken: Broken) -> None:
     change_due_at(broken, forgotten=True)
 
 
-# I8: what clients were told is final
+# I8: what was reported to clients is final
 
 
 def reopen_a_job(broken: Broken) -> None:
@@ -220,7 +220,7 @@ IN_ROWS: list[Case] = [
 ]
 
 
-# Ways to break what was decided: logs that the rules never write, waits that nobody opened.
+# Ways to break what was decided: logs that the rules never write, waits that no decision opened.
 
 
 AGES = timedelta(days=18_000)

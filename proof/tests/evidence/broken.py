@@ -327,7 +327,7 @@ ROWS: list[Row] = [
         "waits_as_opened",
     ),
     (
-        "an approval is in nobody's inbox",
+        "an approval is in no inbox",
         "UPDATE perdure_waits SET deciders = '[]' WHERE run_id = 'open'",
         "I7",
         "waits_as_opened",
@@ -345,7 +345,7 @@ ROWS: list[Row] = [
         "waits_as_opened",
     ),
     (
-        "a plain job is in a partition of nobody",
+        "a plain job is in an unserved partition",
         "UPDATE perdure_jobs SET partition_key = 'garbage' WHERE id = '{idle}'",
         "I7",
         "job_partition",

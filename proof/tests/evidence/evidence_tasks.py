@@ -8,7 +8,7 @@ from pathlib import Path
 from perdure import CONTEXT, Context, task
 from proof.evidence import EvidenceLog
 
-LOG = "PERDURE_TEST_WITNESS"
+LOG = "PERDURE_TEST_EVIDENCE"
 
 
 @task(isolation="process")

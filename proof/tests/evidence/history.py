@@ -19,7 +19,7 @@ from proof.evidence import EvidenceSettings, Expected, MemoryEvidenceLog, new_no
 from tests.client.harness import until as came_to
 from tests.worker.harness import Running, until
 
-NOBODY = "nobody"
+UNSERVED = "nobody"
 """A queue without a worker."""
 ITEMS = 230
 """Enough for a snapshot."""
@@ -65,9 +65,9 @@ class Scene:
                 report = await ctx.pause("agent", deadline="2h")
                 return {"nonce": execution.nonce, "result": report.result}
 
-        @task(queue=NOBODY)
+        @task(queue=UNSERVED)
         async def never(value: Any) -> Any:
-            raise AssertionError("nobody serves this queue")
+            raise AssertionError("no worker serves this queue")
 
         @task
         async def undo(value: Any, ctx: AsyncContext = CONTEXT) -> None:
@@ -297,7 +297,7 @@ class Maker:
             self.evidence.saw_end("completed", job=handle.id)
             self.made.jobs[name] = handle.id
         later = await self._client.enqueue(self.scene.plain.options(delay="2h"), 1)
-        idle = await self._client.enqueue(self.scene.plain.options(queue=NOBODY), 1)
+        idle = await self._client.enqueue(self.scene.plain.options(queue=UNSERVED), 1)
         self.made.jobs |= {"later": later.id, "idle": idle.id}
 
     async def _scheduled(self) -> None:

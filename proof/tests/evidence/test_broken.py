@@ -46,7 +46,7 @@ def made() -> Made:
 
 
 def names(cases: list[Case]) -> Iterator[str]:
-    return (f"{invariant}-{act.__name__}" for act, invariant, _ in cases)
+    return (f"{invariant}-{command.__name__}" for command, invariant, _ in cases)
 
 
 class TestBroken:
@@ -63,12 +63,12 @@ class TestBroken:
         change_schedule(broken, history=(triggered, other), started=2)
         assert await verify_with_evidence(broken.store, broken.lines, broken.settings) == []
 
-    @pytest.mark.parametrize("act, invariant, rule", CASES, ids=names(CASES))
+    @pytest.mark.parametrize("command, invariant, rule", CASES, ids=names(CASES))
     async def test_catches(
-        self, made: Made, act: Callable[[Broken], None], invariant: str, rule: str
+        self, made: Made, command: Callable[[Broken], None], invariant: str, rule: str
     ) -> None:
         broken = Broken(made)
-        act(broken)
+        command(broken)
 
         findings = await verify_with_evidence(broken.store, broken.lines, broken.settings)
 

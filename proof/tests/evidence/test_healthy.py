@@ -1,4 +1,4 @@
-"""Stores of every kind in which all went well: the checker finds nothing."""
+"""Stores of every kind in which nothing failed: the checker finds nothing."""
 
 from __future__ import annotations
 

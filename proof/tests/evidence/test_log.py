@@ -70,7 +70,7 @@ class TestEvidenceLog:
             CommandSent(
                 at=1.5,
                 namespace="n",
-                act="signal",
+                command="signal",
                 run="r",
                 key="go",
                 by="ann",
@@ -129,7 +129,7 @@ class TestEvidenceLog:
 
 
 class TestInBodies:
-    async def test_tells_of_every_execution(
+    async def test_records_every_execution(
         self, store: Store, store_url: str, start_worker: StartWorker, tmp_path: Path
     ) -> None:
         evidence = EvidenceLog(tmp_path / "log")
@@ -241,17 +241,22 @@ class TestEnds:
 
 
 class TestUnclearAnswers:
-    async def test_an_act_that_may_have_been_done_proves_nothing(self, store: Store) -> None:
+    async def test_a_command_that_may_have_been_executed_proves_nothing(self, store: Store) -> None:
         flow = Flow("asking").wait_for_signal("go").build()
         nonce = new_nonce()
         async with AsyncClient(store) as client:
             await client.submit(flow, 1, id="r")
             await client.runs.signal("r", "go", nonce)
-        act = CommandSent(
-            at=0, namespace="default", act="signal", run="r", nonce=nonce, errors=("StoreError",)
+        command = CommandSent(
+            at=0,
+            namespace="default",
+            command="signal",
+            run="r",
+            nonce=nonce,
+            errors=("StoreError",),
         )
 
-        assert await verify_with_evidence(store, [act]) == []
+        assert await verify_with_evidence(store, [command]) == []
 
     async def test_what_may_have_been_pruned_is_not_missed(self, store: Store) -> None:
         lines = [Accepted(at=0, namespace="default", run="gone")]

@@ -48,7 +48,7 @@ class TestSecrets:
         ],
     )
     def test_are_found_however_they_are_written(self, text: str) -> None:
-        with pytest.raises(Leak, match="this tells a secret"):
+        with pytest.raises(Leak, match="this contains a secret"):
             check_secrets("this", {"deep": [text]})
 
     def test_of_the_store_in_use_are_known(self) -> None:
@@ -58,12 +58,12 @@ class TestSecrets:
             check_secrets("this", "open sesame", "postgresql://me:sesame@127.0.0.1/db")
 
     def test_are_heard_in_logs_of_all_levels_and_in_their_tracebacks(self) -> None:
-        logger = logging.getLogger("somebody")
+        logger = logging.getLogger("other")
 
         for tell in (_tell, _tell_in_traceback):
             with LogCapture() as ear:
                 tell(logger)
-            with pytest.raises(Leak, match="the log of somebody"):
+            with pytest.raises(Leak, match="the log of other"):
                 ear.check()
 
     def test_are_found_in_the_causes_of_an_error(self) -> None:

@@ -31,8 +31,8 @@ def actor(name: str, **details: Any) -> Actor:
     return Actor(Process(name, **details))
 
 
-def spawn(loop: SimulatedLoop, who: Actor, act: Coroutine[Any, Any, Any]) -> Any:
-    return who.context().run(loop.create_task, act)
+def spawn(loop: SimulatedLoop, who: Actor, coroutine: Coroutine[Any, Any, Any]) -> Any:
+    return who.context().run(loop.create_task, coroutine)
 
 
 def store_on(

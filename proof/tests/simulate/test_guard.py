@@ -55,7 +55,7 @@ class Watched:
 def watched() -> Iterator[Watched]:
     loop = SimulatedLoop("a seed")
     yield Watched(loop)
-    loop.bury()
+    loop.finalize()
 
 
 class TestDeadlines:
@@ -67,7 +67,7 @@ class TestDeadlines:
         [found] = watched.found
         assert "after its deadline" in found
 
-    def test_a_job_that_was_set_aside_has_time_to_be_noticed(self, watched: Watched) -> None:
+    def test_a_parked_job_has_time_to_be_noticed(self, watched: Watched) -> None:
         [job] = watched.run(watched.store.jobs.insert([new_job(deadline=timedelta(seconds=1))]))
         watched.run(watched.store.admin.change_jobs(Transition.DISABLE, None, [job.id]))
         watched.later()
@@ -79,10 +79,10 @@ class TestDeadlines:
 
 
 class TestClaimsOfSuspects:
-    """They are claimed by a worker that has no other jobs, as far as it was told."""
+    """They are claimed by a worker that has no other jobs, as far as it knows."""
 
     @pytest.mark.parametrize("is_told", [True, False])
-    def test_beside_other_jobs(self, watched: Watched, is_told: bool) -> None:
+    def test_with_other_jobs(self, watched: Watched, is_told: bool) -> None:
         store, run = watched.store, watched.run
         run(store.jobs.insert([new_job()]))
         run(store.jobs.claim(request(incarnation=1)))
@@ -125,7 +125,7 @@ class TestEndedRuns:
         [found] = watched.found
         assert "had ended, and got more events" in found
 
-    def test_may_be_replaced_by_one_that_begins_at_the_same_moment(self, watched: Watched) -> None:
+    def test_may_be_replaced_by_one_that_starts_at_the_same_moment(self, watched: Watched) -> None:
         watched.run(watched.store.runs.submit(new_run()))
         watched.run(watched.store.runs.commit([_ended()]))
         watched.run(watched.store.runs.submit(new_run(on_existing="replace")))
@@ -149,7 +149,7 @@ class TestReplacedRuns:
 
 class TestLiveEvents:
     @pytest.mark.parametrize(
-        "type, reason", [("job.retried", "not written"), ("job.started", "nobody has claimed")]
+        "type, reason", [("job.retried", "not written"), ("job.started", "no worker has claimed")]
     )
     def test_say_what_was_written(self, watched: Watched, type: str, reason: str) -> None:
         store, run = watched.store, watched.run

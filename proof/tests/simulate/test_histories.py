@@ -92,7 +92,7 @@ class TestCommand:
         assert "no more faults from here on" in shown
         assert "seed 3: all is well" in shown
 
-    def test_tells_how_to_see_what_failed(self, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_prints_how_to_see_what_failed(self, capsys: pytest.CaptureFixture[str]) -> None:
         assert main(["--seed", "1", "--mutant", "event_numbered_twice"]) == 1
 
         shown = capsys.readouterr().out

@@ -15,7 +15,7 @@ from proof.tests.simulate.simulated import actor, spawn
 def loop() -> Iterator[SimulatedLoop]:
     loop = SimulatedLoop("a seed")
     yield loop
-    loop.bury()
+    loop.finalize()
 
 
 class TestTime:
@@ -58,8 +58,8 @@ class TestTurns:
                     done.append(name)
                     await asyncio.sleep(0)
 
-            acts = [spawn(loop, actor(name), take_turns(name)) for name in "abc"]
-            loop.run_until_complete(asyncio.wait(acts))
+            tasks = [spawn(loop, actor(name), take_turns(name)) for name in "abc"]
+            loop.run_until_complete(asyncio.wait(tasks))
             loop.close()
             return done
 
@@ -69,11 +69,11 @@ class TestTurns:
     def test_are_not_for_the_frozen(self, loop: SimulatedLoop) -> None:
         frozen, ended_at = actor("frozen"), []
 
-        async def act() -> None:
+        async def work() -> None:
             await asyncio.sleep(1)
             ended_at.append(loop.now)
 
-        act_of_frozen = spawn(loop, frozen, act())
+        act_of_frozen = spawn(loop, frozen, work())
         loop.run_until_complete(asyncio.sleep(0.5))
         frozen.frozen_until = 30.0
         loop.run_until_complete(act_of_frozen)
@@ -81,11 +81,11 @@ class TestTurns:
         assert ended_at == [30.0]
 
 
-class TestDeath:
+class TestCrash:
     def test_comes_in_the_middle_and_runs_no_finally(self, loop: SimulatedLoop) -> None:
         victim, done = actor("victim"), []
 
-        async def act() -> None:
+        async def work() -> None:
             try:
                 done.append("begun")
                 await asyncio.sleep(10)
@@ -93,7 +93,7 @@ class TestDeath:
             finally:
                 done.append("cleaned up")
 
-        doomed = spawn(loop, victim, act())
+        doomed = spawn(loop, victim, work())
         loop.run_until_complete(asyncio.sleep(1))
         loop.kill(victim.process)
         loop.run_until_complete(asyncio.sleep(60))
@@ -105,12 +105,12 @@ class TestDeath:
         victim = actor("victim", dies_after=5)
         steps: list[int] = []
 
-        async def act() -> None:
+        async def work() -> None:
             while True:
                 steps.append(len(steps))
                 await asyncio.sleep(0.1)
 
-        spawn(loop, victim, act())
+        spawn(loop, victim, work())
         loop.run_until_complete(asyncio.sleep(60))
 
         assert victim.process.is_dead
@@ -118,8 +118,8 @@ class TestDeath:
 
 
 def test_what_is_handed_to_a_thread_comes_back(loop: SimulatedLoop) -> None:
-    async def act() -> tuple[int, bool]:
+    async def work() -> tuple[int, bool]:
         return await asyncio.to_thread(lambda: (7, loop.in_thread))
 
-    assert loop.run_until_complete(act()) == (7, True)
+    assert loop.run_until_complete(work()) == (7, True)
     assert not loop.in_thread

@@ -89,7 +89,7 @@ def test_that_only_raises_because_the_code_has_changed_is_not_found_out(
 
 
 def test_are_reported_as_a_table_with_the_hardest_to_find_last() -> None:
-    finding = "verifier: I2 evidence.acts_are_kept.repeated: "
+    finding = "verifier: I2 evidence.commands_are_logged.repeated: "
     finding += f"{'order-1'.rjust(SHOWN_MAX - len(finding))}, event 4"
     catches = [
         Catch("got_away", None, "not in 300 seeds"),

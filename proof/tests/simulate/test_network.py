@@ -21,7 +21,7 @@ from proof.tests.simulate.simulated import Seen, actor, spawn, store_on
 def loop() -> Iterator[SimulatedLoop]:
     loop = SimulatedLoop("a seed")
     yield loop
-    loop.bury()
+    loop.finalize()
 
 
 class StopsAfter(Seen):
@@ -94,7 +94,7 @@ def test_a_call_that_is_given_up_fails_though_it_may_have_been_carried_out(
     faults = FaultProfile(lost_after=1.0, given_up=1.0)
     store = store_on(loop, faults, Seen())
 
-    with pytest.raises(StoreError, match="nobody knows"):
+    with pytest.raises(StoreError, match="is unknown"):
         loop.run_until_complete(store.jobs.insert([new_job()]))
 
     faults.calm()
@@ -134,7 +134,7 @@ class TestOnTheWay:
         seen = Seen()
         store = store_on(loop, FaultProfile(lost_before=1.0, late=1.0, given_up=1.0), seen)
 
-        with pytest.raises(StoreError, match="nobody knows"):
+        with pytest.raises(StoreError, match="is unknown"):
             loop.run_until_complete(store.jobs.insert([new_job()]))
         before = list(seen.names)
         loop.run_until_complete(asyncio.sleep(LATE_SECONDS_MAX))

@@ -161,7 +161,7 @@ def test_on_the_simulated_store(case: Case) -> None:
     loop, faults = SimulatedLoop("a seed"), FaultProfile()
     seen = LosesOne(faults, loop)
     loop.run_until_complete(case(store_on(loop, faults, seen), seen.lose))
-    loop.bury()
+    loop.finalize()
 
     assert seen.lost == 1
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from perdure.cli.output import EXIT_CODES, ExitCode, echo, echo_lines, note_json, tell_error
+from perdure.cli.output import EXIT_CODES, ExitCode, echo, echo_lines, note_json, print_error
 from perdure.cli.renderer import CliRenderer
 from perdure.diagnostics import Fault, declare, near
 from perdure.errors import InvalidInput
@@ -111,10 +111,10 @@ class App(LazyGroup):
         try:
             code = super().main(given, *more, **{**extra, "standalone_mode": False})
         except click.UsageError as error:
-            tell_error(InvalidInput(usage_fault(error)), CliRenderer())
+            print_error(InvalidInput(usage_fault(error)), CliRenderer())
             code = ExitCode.USAGE
         except InvalidInput as error:
-            tell_error(error, CliRenderer())
+            print_error(error, CliRenderer())
             code = ExitCode.USAGE
         except click.Abort:
             code = ExitCode.INTERRUPTED

@@ -20,7 +20,7 @@ from click.shell_completion import CompletionItem
 
 from perdure import clock
 from perdure.cli.app import help_option, parameter_name
-from perdure.cli.output import ExitCode, echo, echo_lines, exit_code_of, tell_error
+from perdure.cli.output import ExitCode, echo, echo_lines, exit_code_of, print_error
 from perdure.cli.renderer import CliRenderer, quoted
 from perdure.cli.views.console import ReadingCodec, json_text
 from perdure.diagnostics import declare
@@ -75,7 +75,7 @@ class CliCommand(click.Command):
             return super().invoke(ctx) or ExitCode.OK
         except PerdureError as error:
             store, namespace = ctx.params.get("store"), ctx.params.get("namespace")
-            tell_error(error, renderer_for(store, namespace or DEFAULT_NAMESPACE))
+            print_error(error, renderer_for(store, namespace or DEFAULT_NAMESPACE))
             return exit_code_of(error)
         except KeyboardInterrupt:
             return ExitCode.INTERRUPTED
@@ -386,7 +386,7 @@ class OperationCommand:
             try:
                 result = call(id, **given)
             except PerdureError as error:
-                tell_error(error, out.renderer)
+                print_error(error, out.renderer)
                 worst = max(worst, exit_code_of(error))
                 continue
             done.append(result)

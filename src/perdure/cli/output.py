@@ -88,12 +88,12 @@ def ask(prompt: str) -> str:
     return input(visible(prompt))
 
 
-def tell(text: str) -> None:
+def print_message(text: str) -> None:
     """Write one line to stderr, with the name of the program."""
     echo(f"perdure: {text}", err=True)
 
 
-def tell_error(error: PerdureError, renderer: CliRenderer) -> None:
+def print_error(error: PerdureError, renderer: CliRenderer) -> None:
     """Write an error to stderr: one line of text, or a JSON object with ``--json``."""
     if _wants_json.get():
         import msgspec
@@ -101,7 +101,7 @@ def tell_error(error: PerdureError, renderer: CliRenderer) -> None:
         data = msgspec.json.encode({"error": error.as_data(renderer)}).decode()
         echo(visible_json(data), err=True)
     else:
-        tell(error_line(error, renderer))
+        print_message(error_line(error, renderer))
 
 
 def error_line(error: PerdureError, renderer: CliRenderer) -> str:
@@ -142,7 +142,7 @@ def output_flushed() -> Iterator[None]:
         if error.errno not in _NO_ROOM:
             raise
         _discard_output()
-        tell(f"cannot write: {error.strerror}. Free some room, or write elsewhere")
+        print_message(f"cannot write: {error.strerror}. Free some room, or write elsewhere")
         sys.exit(ExitCode.REFUSED)
 
 

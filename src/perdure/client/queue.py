@@ -47,7 +47,7 @@ from perdure.tasks.options import JobOptions
 ATTEMPTS_DEFAULT = 3
 MAX_CRASHES = 3
 """Expired leases of a job that its worker had alone, after which it is dead-lettered."""
-HOUSEKEEPING_BATCH = 1_000
+MAINTENANCE_BATCH = 1_000
 NOT_A_JOB = declare(
     "queue.not_a_job",
     "expected a job returned by dequeue(), or the id of a parked one (got {value!r})",
@@ -316,9 +316,7 @@ class AsyncJobQueue:
         """
         store = await self._backend.store()
         count = 0
-        while taken := await store.maintenance.take_over_expired(
-            self.namespace, HOUSEKEEPING_BATCH
-        ):
+        while taken := await store.maintenance.take_over_expired(self.namespace, MAINTENANCE_BATCH):
             count += len(taken)
         return count
 
@@ -366,9 +364,9 @@ class AsyncJobQueue:
         is_wanted = _wanted(queues, tasks)
         poll = await store.maintenance.poll(self.namespace)
         if poll.next_deadline_at is not None and poll.next_deadline_at <= poll.now:
-            await store.maintenance.expire_deadlines(self.namespace, HOUSEKEEPING_BATCH)
+            await store.maintenance.expire_deadlines(self.namespace, MAINTENANCE_BATCH)
         if poll.next_due_at is not None and poll.next_due_at <= poll.now:
-            await store.maintenance.promote_due(self.namespace, HOUSEKEEPING_BATCH)
+            await store.maintenance.promote_due(self.namespace, MAINTENANCE_BATCH)
             poll = await store.maintenance.poll(self.namespace)
         return [
             PartitionClaim(partition=text, queue=partition.queue)

@@ -309,10 +309,10 @@ class Story:
         for snapshot in run.observe():
             self._screen.show(snapshot)
             self._check_workers()
-            self._act(client, snapshot)
+            self._intervene(client, snapshot)
         return run
 
-    def _act(self, client: Client, snapshot: RunSnapshot) -> None:
+    def _intervene(self, client: Client, snapshot: RunSnapshot) -> None:
         """Kill a worker, wait for the takeover, and decide the approval, each at its time."""
         if self._victim is None:
             self._kill_one(snapshot)

@@ -315,7 +315,7 @@ def _job_ended(d: Decider, trigger: JobEnded) -> None:
                 assert isinstance(outcome, Cancelled)
                 failure = failure_of(ATTEMPT_ABORTED.fault(), Permanent)
             if key.part in AUXILIARY_PARTS:
-                _aside_ended(d, key, NULL, failure)
+                _auxiliary_ended(d, key, NULL, failure)
             else:
                 fail(d, key, failure)
                 is_over = d.state.is_ended or d.state.ends_as is not None
@@ -339,7 +339,7 @@ def _exhausted(d: Decider, key: Key) -> None:
 def _completed(d: Decider, trigger: JobEnded, outcome: Completed) -> None:
     key = trigger.key
     if key.part in AUXILIARY_PARTS:
-        _aside_ended(d, key, outcome.output, None)
+        _auxiliary_ended(d, key, outcome.output, None)
         return
     node = d.graph.nodes[key.node]
     match node:
@@ -360,7 +360,7 @@ def _completed(d: Decider, trigger: JobEnded, outcome: Completed) -> None:
     settle(d)
 
 
-def _aside_ended(d: Decider, key: Key, output: bytes, failure: Failure | None) -> None:
+def _auxiliary_ended(d: Decider, key: Key, output: bytes, failure: Failure | None) -> None:
     match key.part:
         case "undo":
             undone(d, key, failure)

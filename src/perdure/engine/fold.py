@@ -455,7 +455,9 @@ def _approval_reminded(
     changes["approvals"] = state.approvals.set(event.node, reminded)
 
 
-def _aside_ended(state: RunState, event: NodeNotified | NodeCancelled, changes: Changes) -> None:
+def _auxiliary_ended(
+    state: RunState, event: NodeNotified | NodeCancelled, changes: Changes
+) -> None:
     _end_live(state, changes, event.key)
 
 
@@ -639,6 +641,6 @@ _FOLDS: dict[type, Callable[[RunState, Any, Changes], None]] = {
     ApprovalAnswered: _approval_answered,
     ApprovalReminded: _approval_reminded,
     ApprovalEscalated: _approval_reminded,
-    NodeNotified: _aside_ended,
-    NodeCancelled: _aside_ended,
+    NodeNotified: _auxiliary_ended,
+    NodeCancelled: _auxiliary_ended,
 }

@@ -61,7 +61,7 @@ class _PlainMaps(Value):
 _MAPS = _PlainMaps.__struct_fields__
 
 
-class _Kept(Value):
+class _StoredSnapshot(Value):
     format: int
     checksum: int
     state: msgspec.Raw
@@ -78,14 +78,14 @@ def is_due(state: RunState, last: int) -> bool:
 
 def take(state: RunState) -> Snapshot:
     data = msgspec.json.encode(_plain(state))
-    kept = _Kept(format=FORMAT, checksum=zlib.crc32(data), state=msgspec.Raw(data))
+    kept = _StoredSnapshot(format=FORMAT, checksum=zlib.crc32(data), state=msgspec.Raw(data))
     return Snapshot(number=state.number, data=msgspec.json.encode(kept))
 
 
 def restore(snapshot: Snapshot) -> RunState | None:
     """The state of a snapshot; None if it cannot be trusted."""
     try:
-        kept = msgspec.json.decode(snapshot.data, type=_Kept)
+        kept = msgspec.json.decode(snapshot.data, type=_StoredSnapshot)
         if kept.format != FORMAT or kept.checksum != zlib.crc32(kept.state):
             return None
         state = _state(bytes(kept.state))

@@ -91,7 +91,7 @@ class ScheduleTicker:
             raise
         except Exception as error:
             return await self._failed(step, schedule, describe(error).message)
-        return await self._begin(step, schedule, start)
+        return await self._commit_start(step, schedule, start)
 
     async def start(self, schedule: Schedule, id: RunId) -> Start:
         """Prepare the job or run (with this id) of a tick; raises if it cannot be started."""
@@ -108,7 +108,9 @@ class ScheduleTicker:
         run = start_run(context, id, graph, input, aging_ms=call.aging_ms, settings=call.settings)
         return Start(run=run)
 
-    async def _begin(self, step: TickStep, before: Schedule, start: Start) -> Schedule | None:
+    async def _commit_start(
+        self, step: TickStep, before: Schedule, start: Start
+    ) -> Schedule | None:
         assert step.start is not None
         after = renewed(ended(step, start.record(step.start)))
         if_skipped = None

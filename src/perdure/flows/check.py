@@ -123,7 +123,7 @@ RESERVED_PORT = declare(
 DECIDERS_NEEDED = declare(
     "flow.deciders_needed", "{option} needs `deciders`: without them anyone may decide"
 )
-NO_DECIDER_NAMED = declare("flow.nobody_named", "escalate: no decider is named for {time}")
+NO_DECIDER_NAMED = declare("flow.no_decider_named", "escalate: no decider is named for {time}")
 DECIDES_ALREADY = declare(
     "flow.decides_already", "escalate: {name!r} is already a decider before {time}"
 )

@@ -143,7 +143,7 @@ class NodeRetried(_Event, tag="NodeRetried"):
     restarts: bool = False
     """It failed because of a report, so the external work is restarted."""
     is_snoozed: bool = False
-    """It asked to be retried later; older logs do not tell."""
+    """It asked to be retried later; older logs do not record it."""
 
 
 class NodeFailed(_Event, tag="NodeFailed"):

@@ -136,7 +136,7 @@ _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 def _is_nested_deeper(data: bytes, most: int) -> bool:
     if data.count(b"[") + data.count(b"{") <= most:
         return False
-    # Each pass removes one or two levels, so few passes tell that a long list is flat.
+    # Each pass removes one or two levels, so few passes show that a long list is flat.
     brackets = data.translate(None, _NOT_BRACKETS)
     for _ in range(most // 2):
         left = brackets.replace(b"[]", b"").replace(b"{}", b"")

@@ -56,7 +56,7 @@ from perdure.tasks.result import Complete, Pause, complete, paused
 ENGINE_VARIABLE = "PERDURE_CONTAINER_ENGINE"
 """The docker or podman command of a worker; by default the first of them that is installed."""
 OOM, TIMEOUT = "oom", "timeout"
-"""Ends with a port of their own, besides exit codes."""
+"""Ends other than exit codes that may have a port."""
 VARIABLE_MAX_BYTES = 60_000
 """Engines read variables as lines, which have a limit."""
 STOP_SECONDS = 10
@@ -288,7 +288,7 @@ class Container(NodeType):
         return [*faults, *exit_faults(config, named=(OOM, TIMEOUT))]
 
     def _word_faults(self, words: Mapping[str, Any]) -> Iterator[Fault]:
-        """What could be read as an option of the engine, or is no use to it."""
+        """Values that the engine could read as an option, or cannot use."""
         image, memory, network = (words.get(name) for name in ("image", "memory", "network"))
         if isinstance(image, str) and not _IMAGE.fullmatch(image):
             yield INVALID_IMAGE.fault(("image",), image=preview(image))
@@ -465,7 +465,7 @@ class Engine:
         inspect = ("container", "inspect", "--format", _FORMAT, name)
         found = self.run(*inspect, checks=False)
         if found.exit_code != 0:
-            # The exit code does not tell a missing container from an engine that does not answer.
+            # The exit code is the same for a missing container and an engine that does not answer.
             listed = self.run("ps", "--all", "--filter", f"name={name}", "--format", "{{.Names}}")
             if not listed.stdout.text.strip():
                 return None

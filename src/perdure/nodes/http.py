@@ -460,7 +460,7 @@ _JSON = re.compile(r"application/(?:[\w.+-]+\+)?json", re.IGNORECASE)
 _CHARSET = re.compile(r"charset\s*=\s*\"?([\w-]+)", re.IGNORECASE)
 # Only these: decoders of other charsets can be slow on hostile input, or invent characters.
 _ENCODINGS = frozenset({"utf-8", "us-ascii", "iso-8859-1", "windows-1252"})
-_TOLD_MAX = 200
+_QUOTED_MAX = 200
 """Characters of a response in an error message."""
 
 
@@ -482,7 +482,7 @@ def result_of(
         if answer.body and encoding != "base64":
             text = body if isinstance(body, str) else answer.body.decode(errors="replace")
         # Masked before truncation, which could leave an unmasked part of a secret.
-        beginning = first_words(ctx.mask(text), _TOLD_MAX)
+        beginning = first_words(ctx.mask(text), _QUOTED_MAX)
         raise failure_of(answer, what, beginning)
 
     headers: dict[str, str] = {}

@@ -115,7 +115,7 @@ class Llm(HttpNodeType):
         temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
         max_tokens: Annotated[int, Meta(ge=1)] | None = None
         schema: dict[str, Any] | bool | None = None
-        """JSON Schema of the answer: the model is told, and an answer that does not fit fails."""
+        """JSON Schema of the answer. The model gets it; an answer that does not match fails."""
         strict: bool = False
         """Whether the service has to enforce the schema, which limits what it may contain."""
         extra: dict[str, Any] = field(default_factory=dict)

@@ -82,7 +82,7 @@ def parse_cursor(cursor: Any) -> Cursor:
 
 
 class Ends:
-    """How far the ends of one source have been read: pure, the reads are elsewhere."""
+    """How far the ends of one source have been read: pure; ``EndFollower`` does the reads."""
 
     def __init__(self, at: datetime, delivered: Iterable[bytes] = ()) -> None:
         self.at = at

@@ -57,7 +57,7 @@ class Events(Group):
     async def _follow(
         self, wanted: EventFilter, after: Cursor | None, ready: asyncio.Future[str] | None = None
     ) -> AsyncGenerator[ClientEvent, None]:
-        """Follow events; ``ready`` gets a cursor once all that happens from now on is seen."""
+        """Follow events; ``ready`` gets a cursor once no later event can be missed."""
         backend = self._backend
         store = await backend.store()
         ends = EndFollower(store, backend.namespace, wanted, backend.codec)

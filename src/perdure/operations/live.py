@@ -1,4 +1,4 @@
-"""Following live events: a leased subscription, of which the workers know before it begins."""
+"""Live events: a leased subscription that all workers know of before it starts."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class LiveFollower:
         self._unheard: set[str] = set()
 
     async def start(self, woken: asyncio.Event) -> list[ClientEvent]:
-        """Subscribe, and wait until every live worker publishes; what they published meanwhile."""
+        """Subscribe, and wait until every live worker publishes; return the events so far."""
         store = self._store
         self._number = await self._subscribe()
         now = await store.now()

@@ -177,7 +177,7 @@ class TaskStats(AttemptCounts, kw_only=True):
 
 
 class ClusterStats(AttemptCounts):
-    """Counters of all workers, live and gone; the number of workers and slots is current."""
+    """Counters of all workers, live and removed; the number of workers and slots is current."""
 
     workers: int = 0
     """Live ones."""

@@ -55,7 +55,7 @@ class StateWatch(Generic[K, S]):
             raise self._error
         return self.latest
 
-    def tell(self, state: S | None) -> None:
+    def update(self, state: S | None) -> None:
         if state is None or state != self.latest:
             self.latest = state
             self._news.set()
@@ -155,7 +155,7 @@ class Waiting(Generic[K, S]):
                 watch.fail(error)
         else:
             for watch in asking:
-                watch.tell(states.get(watch.key))
+                watch.update(states.get(watch.key))
         # Let satisfied waiters leave before deciding what to read next.
         await asyncio.sleep(0)
 

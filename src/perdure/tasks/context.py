@@ -93,7 +93,7 @@ class StepKeeper(Protocol):
     async def save(self, name: str, value: Any) -> Any:
         """Store a result and return it as later executions will read it."""
 
-    def wait(self, act: Coroutine[Any, Any, Any]) -> Any:
+    def wait(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         """Wait for one of these from a thread that has no event loop."""
 
 

@@ -34,7 +34,7 @@ LOCAL_PAUSE = declare(
 
 
 class LocalCall:
-    """How to call a task directly: whom to tell its progress, and what to give it."""
+    """How to call a task directly: its progress callback, resources and secrets."""
 
     def __init__(
         self,
@@ -129,9 +129,9 @@ class _LocalSteps:
         self._found[name] = to_json(value, f"the result of step {name!r}")
         return from_json(self._found[name])
 
-    def wait(self, act: Coroutine[Any, Any, Any]) -> Any:
+    def wait(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         try:
-            act.send(None)
+            coroutine.send(None)
         except StopIteration as ended:  # none of these waits for anything
             return ended.value
         raise AssertionError("a step waits")

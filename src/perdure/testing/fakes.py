@@ -97,7 +97,7 @@ class Fakes:
             raise InvalidInput(fault)
 
 
-def come_to(outcome: Any, args: Iterable[Any], kwargs: dict[str, Any]) -> Any:
+def produce(outcome: Any, args: Iterable[Any], kwargs: dict[str, Any]) -> Any:
     """Produce an outcome: raise an exception, call a function, or return a value."""
     if isinstance(outcome, BaseException):
         raise outcome
@@ -276,7 +276,7 @@ class RecordedTask(Task[..., Any]):
         outcome = self._recorder.enter(self, ctx, (args, kwargs), resources)
         if outcome is _REAL:
             return self.original.function(*args, **kwargs)
-        made = come_to(outcome, args, kwargs)
+        made = produce(outcome, args, kwargs)
         return asyncio.run(_awaited(made)) if inspect.isawaitable(made) else made
 
     async def _execute_async(
@@ -285,7 +285,7 @@ class RecordedTask(Task[..., Any]):
         outcome = self._recorder.enter(self, ctx, (args, kwargs), resources)
         if outcome is _REAL:
             return await self.original.function(*args, **kwargs)
-        made = come_to(outcome, args, kwargs)
+        made = produce(outcome, args, kwargs)
         return await made if inspect.isawaitable(made) else made
 
 

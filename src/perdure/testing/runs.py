@@ -128,7 +128,7 @@ class AsyncKitRun:
         """Send it a signal."""
         wait = await self._wait(WaitType.SIGNAL, lambda each: each.name == name)
         run = self.id if wait is None else wait.run
-        await self._acted(self._client.runs.signal(run, name, payload, by=by))
+        await self._apply(self._client.runs.signal(run, name, payload, by=by))
 
     async def decide(
         self,
@@ -153,7 +153,7 @@ class AsyncKitRun:
             revision=approval.revision,
             **{**who, **({"roles": roles} if roles else {})},
         )
-        await self._acted(answering)
+        await self._apply(answering)
 
     async def report(
         self,
@@ -180,21 +180,21 @@ class AsyncKitRun:
             progress=progress,
             port=port,
         )
-        await self._acted(reporting)
+        await self._apply(reporting)
 
     async def pause(self, *, reason: str | None = None, by: str | None = None) -> None:
-        await self._acted(self.handle.pause(reason=reason, by=by))
+        await self._apply(self.handle.pause(reason=reason, by=by))
 
     async def resume(self, *, by: str | None = None) -> None:
-        await self._acted(self.handle.resume(by=by))
+        await self._apply(self.handle.resume(by=by))
 
     async def cancel(
         self, *, reason: str | None = None, by: str | None = None, compensate: bool = False
     ) -> None:
-        await self._acted(self.handle.cancel(reason=reason, by=by, compensate=compensate))
+        await self._apply(self.handle.cancel(reason=reason, by=by, compensate=compensate))
 
     async def retry(self, *, by: str | None = None) -> None:
-        await self._acted(self.handle.retry(by=by))
+        await self._apply(self.handle.retry(by=by))
 
     async def assert_completed(self, result: Any = ANYTHING) -> None:
         """Assert that it completed, with this result if given."""
@@ -270,8 +270,8 @@ class AsyncKitRun:
     ) -> WaitRecord | None:
         return next((w for w in await self.waiting() if w.type is type and is_meant(w)), None)
 
-    async def _acted(self, act: Coroutine[Any, Any, R]) -> None:
-        await act
+    async def _apply(self, action: Coroutine[Any, Any, R]) -> None:
+        await action
         await self._settle()
 
     async def _failure_text(self, wanted: str) -> str:

@@ -57,7 +57,11 @@ class Transferred(Value):
 
 
 async def export_store(
-    place: str | Store, path: Path, *, is_live: bool = False, tell: Progress = lambda done, of: None
+    place: str | Store,
+    path: Path,
+    *,
+    is_live: bool = False,
+    on_progress: Progress = lambda done, of: None,
 ) -> Transferred:
     """Write the whole contents of a store, as of one moment, to a new file.
 
@@ -85,7 +89,7 @@ async def export_store(
                 async for batch in dump.batches():
                     writer.add(batch)
                     done += len(batch)
-                    tell(done, total)
+                    on_progress(done, total)
     finally:
         await store.close()
     return Transferred(counts=dict(header.counts), exported_at=header.exported_at)
@@ -96,7 +100,7 @@ async def import_store(
     path: Path,
     *,
     line_max_bytes: int = LINE_MAX_BYTES,
-    tell: Progress = lambda done, of: None,
+    on_progress: Progress = lambda done, of: None,
 ) -> Transferred:
     """Import an export into an empty store, in one transaction.
 
@@ -114,7 +118,7 @@ async def import_store(
         while batch := await asyncio.to_thread(next, found, None):
             yield _current(batch, header) if header.schema < SCHEMA else batch
             done += len(batch)
-            tell(done, total)
+            on_progress(done, total)
 
     store = store_at(place)
     transfer = _transfer_of(store)

@@ -83,18 +83,18 @@ def trigger_of(context: EventInContext) -> Trigger | None:
             paused = Paused(checkpoint=value, name=event.name, poll=poll, cancels=event.cancels)
             return JobEnded(key=Key.parse(event.key), attempt=event.attempt, outcome=paused)
         case events.NodeRetried():
-            # Older logs do not tell whether it was snoozed; only this depends on it there.
+            # Older logs do not record whether it was snoozed; only this depends on it there.
             counts = context.before.settings.max_attempts is not None
             is_snoozed = event.is_snoozed if counts else not event.restarts
             outcome = Retried(failure=event.failure, is_snoozed=is_snoozed)
             return JobEnded(key=Key.parse(event.key), attempt=event.attempt, outcome=outcome)
         case events.NodePolled():
-            return _ended_aside(f"poll:{event.key}", event.failure)
+            return _auxiliary_ended(f"poll:{event.key}", event.failure)
         case events.NodeNotified() | events.NodeCancelled():
-            return _ended_aside(event.key, event.failure)
+            return _auxiliary_ended(event.key, event.failure)
         case events.NodeUndone() | events.UndoFailed():
             key = Key(node=event.node, item=event.item, part="undo")
-            return _ended_aside(key.text, getattr(event, "failure", None))
+            return _auxiliary_ended(key.text, getattr(event, "failure", None))
         case events.NodePollStarted():
             return WaitDue(key=Key.parse(f"poll:{event.key}"))
         case events.ApprovalReminded() | events.ApprovalEscalated():
@@ -192,7 +192,7 @@ def _failed(context: EventInContext, event: events.NodeFailed) -> Trigger | None
     return _ended(event.key, Failed(failure=event.failure))
 
 
-def _ended_aside(text: str, failure: Failure | None) -> JobEnded:
+def _auxiliary_ended(text: str, failure: Failure | None) -> JobEnded:
     return _ended(text, Completed(output=NULL) if failure is None else Failed(failure=failure))
 
 

@@ -403,7 +403,7 @@ class Attempt:
         hold_off = self.runner.settings.hold_off
         return failed_outcome(self.counted_job, self.task, error, hold_off, self.masker)
 
-    def _later(self, seconds: float, act: Callable[..., None], *args: Any) -> None:
+    def _later(self, seconds: float, callback: Callable[..., None], *args: Any) -> None:
         if self._timers is None:
             self._timers = []
-        self._timers.append(asyncio.get_running_loop().call_later(seconds, act, *args))
+        self._timers.append(asyncio.get_running_loop().call_later(seconds, callback, *args))

@@ -288,7 +288,7 @@ class Claims:
         )
 
     def _claimable_suspects(self) -> list[tuple[Suspects, int, int | None]]:
-        """Suspects with how many to claim, and how many jobs the worker may have beside them."""
+        """Suspects, how many to claim, and how many jobs the worker may have in all."""
         runner, now = self._runner, clock.monotonic()
         if runner.jobs_left == 0:
             return []
@@ -298,10 +298,10 @@ class Claims:
                 continue
             if runner.is_condemned(each.suspicion):
                 found.append((each, BATCH_MAX, None))  # to be dead-lettered, not run
-            elif (room := runner.room_beside(each.suspicion)) <= 0:
+            elif (room := runner.room_with(each.suspicion)) <= 0:
                 continue
             elif self._has_places(each.request, 1):
-                found.append((each, room, runner.slots_beside(each.suspicion)))
+                found.append((each, room, runner.slots_with(each.suspicion)))
             elif not self._is_asking(each.request):
                 each.since = now  # do not make room for jobs that cannot be claimed
         return found

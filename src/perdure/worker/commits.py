@@ -285,7 +285,7 @@ class RunCommits:
                     plan = await until_answered(partial(self._runs.plan, run, decide), LOADING)
                     planned.append((plan, groups[key]))
                 else:
-                    await self._set_aside(groups[key], run)
+                    await self._park_or_requeue(groups[key], run)
             if not planned:
                 break
             # With a free slot, no job waits that this chain would have to yield to.
@@ -372,7 +372,7 @@ class RunCommits:
                 raise AssertionError(f"{outcome!r} leaves the node as it is")
         return JobEnded(key=key, attempt=number, outcome=outcome, is_done=is_done)
 
-    async def _set_aside(self, items: list[Item], error: Exception) -> None:
+    async def _park_or_requeue(self, items: list[Item], error: Exception) -> None:
         """Take jobs of a run with an unusable log out of the queue, so that they do not loop.
 
         If a newer version wrote the log, workers of that version get them; otherwise they are

@@ -234,10 +234,10 @@ class Threads:
                 self._idle.append(inbox)
 
 
-def call_on_loop(loop: asyncio.AbstractEventLoop, act: Any, *args: Any) -> None:
+def call_on_loop(loop: asyncio.AbstractEventLoop, callback: Any, *args: Any) -> None:
     """Call on the worker's event loop; ignored if the loop is closed."""
     try:
-        loop.call_soon_threadsafe(act, *args)
+        loop.call_soon_threadsafe(callback, *args)
     except RuntimeError:
         if not loop.is_closed():
             raise

@@ -1,6 +1,6 @@
 """Grants: which secrets a flow that was loaded as data may use, and where it may send them.
 
-A flow built in Python is code that the worker was given, and uses secrets like any other code. A
+A flow built in Python is code, which the operator trusts, and uses secrets like any other code. A
 flow from YAML or plain data may have another author, who must not send a secret anywhere.
 """
 

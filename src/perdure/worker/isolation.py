@@ -1,4 +1,4 @@
-"""What keeps a worker running whatever its bodies do to its process: exit, fork, raise Ctrl-C."""
+"""Keeps a worker running whatever its bodies do to its process: exit, fork, raise Ctrl-C."""
 
 from __future__ import annotations
 
@@ -61,17 +61,17 @@ def ctrl_c_raises() -> bool:
 # Signals
 
 
-def run_beside_signals(
+def run_in_thread(
     serve: Callable[..., Coroutine[Any, Any, T]], on_signal: Callable[[bool], None]
 ) -> T:
     """Run ``serve`` in a thread, while this one, the main thread, waits for signals to stop.
 
-    From its start to its end, ``on_signal`` is told of each signal, and whether this process or
+    From its start to its end, ``on_signal`` is called for each signal, with whether this process or
     one of its descendants is known to have sent it. Only a thread that waits for a signal learns
     the sender. It has to be the main thread, which the kernel prefers to others that could take the
     signal: another thread would get it only if all threads blocked it, and so would every program
-    that a body starts. The preference is no promise. Where another thread takes the signal, or on
-    a system that does not tell, the sender is unknown.
+    that a body starts. The kernel does not guarantee this: if another thread takes the signal,
+    or the system does not name its sender, the sender is unknown.
     """
     is_ready, handles_signals = threading.Event(), threading.Event()
     result: Future[T] = Future()
@@ -122,8 +122,8 @@ def run_beside_signals(
 def _was_sent(info: signal.struct_siginfo) -> bool:
     """Whether there was a signal at all.
 
-    CPython 3.11 returns uninitialized memory if the process was frozen, and continues after the
-    time is up.
+    CPython 3.11 returns uninitialized memory if the process was frozen and continues after the
+    timeout.
     """
     return info.si_signo in STOP_SIGNALS and info.si_code in _SENT
 
@@ -147,8 +147,8 @@ EXIT_SUPERSEDED, EXIT_BODY_RUNS = 6, 7
 
 
 def kill_process_in(seconds: float) -> None:
-    """End this process then, even if a body never lets go of the interpreter."""
-    # Its thread needs no lock of the interpreter. It tells on stderr what all others were doing.
+    """End this process after this time, even if a body never releases the GIL."""
+    # Its thread does not need the GIL. It writes the stacks of all threads to stderr.
     faulthandler.dump_traceback_later(seconds, exit=True, file=2)
 
 

@@ -126,7 +126,7 @@ async def take_over_jobs(store: Store, settings: WorkerSettings, events: WorkerE
 
 
 async def take_over_former(store: Store, info: WorkerInfo, events: WorkerEvents) -> None:
-    """Requeue what this worker had claimed before it was started again."""
+    """Requeue the jobs that this worker had claimed before it restarted."""
     take_over, incarnation = store.maintenance.take_over_former, info.incarnation
     assert incarnation is not None
     await _in_batches(

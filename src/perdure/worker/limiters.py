@@ -1,7 +1,7 @@
 """Places under limits of the user's own: asked for before a claim, renewed, and released.
 
-A limiter may be slow or broken, so asking runs beside the claims: partitions under other limits go
-on. Each limiter is called in a thread with an event loop of its own: a body that blocks the
+A limiter may be slow or broken, so it is asked while claims continue in partitions under other
+limits. Each limiter is called in a thread with an event loop of its own: a body that blocks the
 worker's loop keeps its place as long as its lease, and a limiter that blocks its thread delays no
 renewals but its own.
 """
@@ -121,7 +121,7 @@ class Reservation:
     def __init__(self, limits: tuple[Named, ...]) -> None:
         self.limits = limits
         self.free: list[Places] = []
-        """Granted, and not yet held by a job."""
+        """Granted, but not yet used by a job."""
         self.is_asking = False
         self.opens_later = False
         """Whether the limiter said when it has room."""
@@ -200,7 +200,7 @@ class Limiters:
         try:
             self.release_all_free()
             async with asyncio.timeout(ANSWER_SECONDS_MAX):
-                while self._calls:  # those that ask release what they get
+                while self._calls:  # pending requests release what they are granted
                     await asyncio.gather(*self._calls, return_exceptions=True)
         except TimeoutError:
             _log.error("limiter does not answer; its places free by themselves")

@@ -1,7 +1,7 @@
 """Publishes this worker's events to clients while any of them subscribes.
 
-Without a subscriber it is no listener, so no event is created. It learns of subscribers by a hint
-and by each poll, and tells each that it listens.
+Without a subscriber it does not listen, so no events are created. It learns of subscribers from
+hints and polls, and announces to each that it listens.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from perdure.worker.events import (
 )
 
 SPACING_SECONDS = 0.2
-"""Between two looks: on SQLite, any write of another process may mean a new subscriber."""
+"""Between two checks: on SQLite, any write of another process may mean a new subscriber."""
 BATCH = 500
 PENDING_MAX = 10_000
 """Events that wait for a slow store; the oldest are dropped."""
@@ -95,18 +95,20 @@ class LiveEvents:
             await self.refresh()
 
     async def flush(self) -> None:
-        """Wait until what happened is published."""
+        """Wait until all pending events are published."""
         if self._sender is not None:
             await self._sender
 
     async def refresh(self) -> None:
-        """Look who subscribes. Between registering the worker and its first claim, too: a
-        subscriber waits only for workers that are registered.
+        """Read the subscribers and their filters.
+
+        Also called between registering the worker and its first claim: a subscriber waits only for
+        registered workers.
         """
         try:
             found = await self._store.live.subscribers(self._namespace)
         except Exception:
-            _log.exception("looking for subscribers failed; retrying")
+            _log.exception("reading subscribers failed; retrying")
             return
         filters = decode_filters(found)
         new = filters.keys() - self._filters.keys()
@@ -169,7 +171,7 @@ class LiveEvents:
             try:
                 data = [encode_event(event, self._codec) for event in batch]
                 await self._store.live.publish(self._namespace, data)
-            except Exception:  # they are not worth more than a line in the log
+            except Exception:  # live events are not worth a retry
                 _log.exception(
                     "publishing live events failed", extra={"fields": {"events": len(batch)}}
                 )

@@ -73,7 +73,7 @@ class Poller:
         return any(work.is_at_work for work in self._due_work)
 
     def has_due(self, poll: PollResult) -> bool:
-        """Whether something is due that this worker may do, and does not back off from."""
+        """Whether something is due that this worker may do and is not backing off from."""
         is_ready = is_due(poll.next_due_at, poll.now) or is_due(poll.next_sticky_at, poll.now)
         return is_ready or any(
             is_due(work.due_at(poll), poll.now) and not work.backing_off_count

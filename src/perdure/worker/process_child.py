@@ -308,8 +308,8 @@ class _ParentSteps:
         assert reply.json is not None
         return from_json(reply.json.encode())
 
-    def wait(self, act: Coroutine[Any, Any, Any]) -> Any:
-        return asyncio.run(act)
+    def wait(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        return asyncio.run(coroutine)
 
     async def _ask(self, message: StepRequest) -> StepReply:
         reply: StepReply = await asyncio.to_thread(self._server.ask, message)

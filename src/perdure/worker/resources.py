@@ -126,7 +126,7 @@ class WorkerResources:
             self.refuse_missing(tasks)
             yield
         finally:
-            # Never with an exception: closing is all that is asked of it, whatever ended the worker
+            # never with an exception: it only has to close, whatever ended the worker
             try:
                 await manager.__aexit__(None, None, None)
             except Exception:

@@ -86,12 +86,12 @@ class JobRunner:
         self.jobs_left: int | None = None
         """How many more jobs to claim, if that is bounded."""
         self.left: list[Attempt] = []
-        """Those whose bodies did not end in time; their jobs stay claimed until the worker ends."""
+        """Attempts whose bodies did not end in time; their jobs stay claimed until it ends."""
         self.leave_process: Callable[[], None] | None = None
         """Called for each of them; None: this process may not end with the worker."""
         self.is_stopping = False
         self.was_stopped_by_body = False
-        """A body sent the signal to stop: what that interrupts is left to a takeover."""
+        """A body sent the signal to stop: jobs that this interrupts are left to a takeover."""
         self.is_idle = asyncio.Event()
         self.is_idle.set()
         self._queued: deque[Attempt] = deque()
@@ -103,7 +103,7 @@ class JobRunner:
         """How often jobs were requeued because their bodies could not start in time."""
         self._suspect: set[JobId] = set()
         """Claimed jobs that a hint reported as possibly lost or aborted."""
-        self._slots_beside: dict[JobId, int] = {}
+        self._slots_by_suspect: dict[JobId, int] = {}
         """For each job here that is suspected of crashing its workers: how many jobs this worker
         may have at once."""
         threads = Threads("perdure task")
@@ -130,7 +130,7 @@ class JobRunner:
         prefetches = self._pace.is_fast(self.concurrency) and not self.partitions.are_limited
         slots = self.concurrency * 2 if prefetches else self.concurrency
         room = slots - self.running - len(self._queued)
-        if self._slots_beside:
+        if self._slots_by_suspect:
             room = min(room, self._slots_left(slots))
         return room if self.jobs_left is None else min(room, self.jobs_left)
 
@@ -138,12 +138,12 @@ class JobRunner:
         """Whether a job crashed so many workers alone that it is dead-lettered, not run."""
         return suspicion.alone >= self.settings.max_crashes
 
-    def slots_beside(self, suspicion: Suspicion) -> int:
-        """How many jobs this worker may have at once while it has a suspect."""
-        return min([suspicion.slots(self.concurrency), *self._slots_beside.values()])
+    def slots_with(self, suspicion: Suspicion) -> int:
+        """How many jobs this worker may have at once while it has this suspect."""
+        return min([suspicion.slots(self.concurrency), *self._slots_by_suspect.values()])
 
-    def room_beside(self, suspicion: Suspicion) -> int:
-        """How many suspects to claim now."""
+    def room_with(self, suspicion: Suspicion) -> int:
+        """How many jobs of this suspicion to claim now."""
         return self._slots_left(suspicion.slots(self.concurrency))
 
     def _slots_left(self, slots: int) -> int:
@@ -153,7 +153,7 @@ class JobRunner:
         charged with a crash.
         """
         held = max(len(self.claimed), self.running + len(self._queued))
-        return min([slots, *self._slots_beside.values()]) - held
+        return min([slots, *self._slots_by_suspect.values()]) - held
 
     def take(
         self,
@@ -184,9 +184,9 @@ class JobRunner:
                     del self._late[job.claim.id]
                     fields = {"attempt_id": job.attempt_id}
                     _log.warning("body too slow to start for a limit", extra={"fields": fields})
-            self._slots_beside.pop(job.claim.id, None)
+            self._slots_by_suspect.pop(job.claim.id, None)
             if slots is not None:
-                self._slots_beside[job.claim.id] = slots
+                self._slots_by_suspect[job.claim.id] = slots
             if self.is_stopping or not is_fresh:
                 attempt.finish(Requeued())
             elif self.is_condemned(job.suspicion):
@@ -259,7 +259,7 @@ class JobRunner:
         job = continued(attempt.job, next_job)
         following = Attempt(job, self, answer.now or job.created_at)
         self.claimed[job.claim.id] = following  # before it starts, so that its lease has no gap
-        self._slots_beside.pop(job.claim.id, None)  # the store removed the suspicion, too
+        self._slots_by_suspect.pop(job.claim.id, None)  # the store removed the suspicion, too
         if job.claim.id in self._suspect:
             self.claim_monitor.wake()  # the hint came while there was no body to stop
         can_continue = attempt.has_slot and self.running <= self.concurrency
@@ -379,7 +379,7 @@ class JobRunner:
         """Stop renewing the lease of the job."""
         if self.claimed.get(attempt.claim.id) is attempt:
             del self.claimed[attempt.claim.id]
-            self._slots_beside.pop(attempt.claim.id, None)
+            self._slots_by_suspect.pop(attempt.claim.id, None)
             self._suspect.discard(attempt.claim.id)
 
     def _requeue_up_to(self, last: Attempt) -> None:

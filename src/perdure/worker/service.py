@@ -175,7 +175,7 @@ class Service:
                 await self.runner.commits.flush()
 
     def _supersede(self) -> None:
-        """Stop at once: a newer worker with the same id has taken over what this one had."""
+        """Stop at once: a newer worker with the same id has taken over the jobs of this one."""
         if not self._is_superseded:
             self._is_superseded = True
             code = WorkerSuperseded.CODE
@@ -184,9 +184,9 @@ class Service:
             _log.error(message, extra={"fields": fields})
             self.request_stop(timedelta(0))
 
-    def call(self, act: Callable[..., None], *args: Any) -> None:
+    def call(self, callback: Callable[..., None], *args: Any) -> None:
         """Call a method of this service or its runner from any thread."""
-        call_on_loop(self.runner.loop, act, *args)
+        call_on_loop(self.runner.loop, callback, *args)
 
     def scale(self, concurrency: int) -> None:
         self.runner.scale(concurrency)

@@ -153,8 +153,8 @@ class AttemptSteps:
         read = partial(past_pauses, self._store, self._job, self._codec)
         return await self._until_answered(read, "loading pauses failed")
 
-    def wait(self, act: Coroutine[Any, Any, Any]) -> Any:
-        return asyncio.run_coroutine_threadsafe(act, self._attempt.runner.loop).result()
+    def wait(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        return asyncio.run_coroutine_threadsafe(coroutine, self._attempt.runner.loop).result()
 
     async def _until_answered(self, ask: Callable[[], Awaitable[T]], failure: str) -> T:
         return await until_answered(ask, failure, lambda: not self._attempt.is_over)

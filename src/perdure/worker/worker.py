@@ -37,7 +37,7 @@ from perdure.worker.grants import Grant
 from perdure.worker.isolation import (
     EXIT_SUPERSEDED,
     guarded_forks,
-    run_beside_signals,
+    run_in_thread,
     run_until_main_ends,
 )
 from perdure.worker.processes import check_importable
@@ -366,7 +366,7 @@ class Worker:
             raise InvalidInput(NOT_MAIN_THREAD.fault())
         self._owns_process = True
         try:
-            run_beside_signals(self.serve, self._signal_handler())
+            run_in_thread(self.serve, self._signal_handler())
         except WorkerSuperseded as error:  # logged; whatever restarts the process must not
             raise SystemExit(EXIT_SUPERSEDED) from error
 
@@ -386,7 +386,7 @@ class Worker:
         serve = partial(self.serve_until_idle, max_jobs=max_jobs)
         if threading.current_thread() is not threading.main_thread():
             return run_until_main_ends(serve())
-        return run_beside_signals(serve, self._signal_handler())
+        return run_in_thread(serve, self._signal_handler())
 
     def process_next(self) -> BurstResult:
         """Run exactly one job, the next one that it can claim, if there is one."""

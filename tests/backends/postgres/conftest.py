@@ -11,7 +11,7 @@ import asyncpg
 import pytest
 
 from perdure.store.postgres.store import PostgresStore
-from tests.backends.postgres.line import Line, until_somebody_waits
+from tests.backends.postgres.line import Line, until_blocked
 from tests.support.stores import opened, postgres_at
 
 T = TypeVar("T")
@@ -55,7 +55,7 @@ def race(admin: Any, schema: str) -> Race:
         async with admin.transaction():
             await admin.execute(change.format(schema=schema), *arguments)
             acting = asyncio.create_task(act)
-            await until_somebody_waits(admin, schema)
+            await until_blocked(admin, schema)
         return await acting
 
     return raced

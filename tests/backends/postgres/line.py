@@ -165,12 +165,12 @@ async def row_held(connection: Any, schema: str, id: str) -> AsyncIterator[None]
         yield
 
 
-async def until_somebody_waits(connection: Any, schema: str, least: int = 1) -> None:
+async def until_blocked(connection: Any, schema: str, least: int = 1) -> None:
     """Look until statements about this schema, so many at least, wait for a lock."""
     await _until(connection, WAITING_FOR_A_LOCK, schema, lambda count: count >= least)
 
 
-async def until_nobody_waits(connection: Any, schema: str) -> None:
+async def until_unblocked(connection: Any, schema: str) -> None:
     await _until(connection, WAITING_FOR_A_LOCK, schema, lambda count: count == 0)
 
 
@@ -181,9 +181,9 @@ async def until_gone(connection: Any, name: str) -> None:
 
 async def _until(connection: Any, query: str, argument: str, is_reached: Any) -> None:
     for _ in range(LOOKS_MAX):
-        # Within a transaction the server shows one picture of its connections until told otherwise.
+        # Within a transaction the server shows one picture of its connections until it is cleared.
         await connection.execute("SELECT pg_stat_clear_snapshot()")
         if is_reached(await connection.fetchval(query, argument)):
             return
         await asyncio.sleep(0.01)
-    raise AssertionError("it did not come to that")
+    raise AssertionError("the expected state was not reached")

@@ -16,7 +16,7 @@ from perdure.store.postgres.address import parse_address, place_of
 from perdure.store.postgres.store import PostgresStore
 from perdure.testing.contract.builders import claim_new, insert, settle, status_of
 from perdure.worker.events import AttemptLost
-from tests.backends.postgres.line import row_held, until_nobody_waits, until_somebody_waits
+from tests.backends.postgres.line import row_held, until_blocked, until_unblocked
 from tests.postgres_schemas import with_query
 from tests.support.stores import postgres_at
 from tests.support.tasks import gated, nothing
@@ -108,7 +108,7 @@ class TestPlaceOf:
         assert len({place_of(parse_address(url)) for url in urls}) == len(urls)
 
 
-# What the server refuses: tried again if it was busy, told as ours, and no job's fault.
+# What the server refuses: retried if it was busy, reported as our error, and no job's fault.
 
 
 REFUSE = """
@@ -144,8 +144,8 @@ class TestAStatementThatTimesOut:
         held = await claim_new(hasty)
         async with row_held(admin, schema, held.id):
             settling = asyncio.create_task(settle(hasty, held, Completed(output=b"1")))
-            await until_somebody_waits(watcher, schema)
-            await until_nobody_waits(watcher, schema)
+            await until_blocked(watcher, schema)
+            await until_unblocked(watcher, schema)
         assert await settling is Status.COMPLETED
 
     async def test_is_reported_as_an_error_of_the_store_in_the_end(self, hasty, admin, schema):
@@ -179,15 +179,15 @@ class TestAWorker:
                     gate.open()
                 else:
                     running.worker.shutdown(0)
-                await until_somebody_waits(watcher, schema)
-                await until_nobody_waits(watcher, schema)
+                await until_blocked(watcher, schema)
+                await until_unblocked(watcher, schema)
             await running.stop(grace=10)
 
             expected = Status.COMPLETED if end == "returns" else Status.WAITING
             assert await job.status() is expected
             assert await job.attempts() == []
 
-    async def test_leaves_a_job_that_cannot_be_given_back_to_its_lease(
+    async def test_leaves_a_job_that_cannot_be_requeued_to_its_lease(
         self, store, postgres_url, admin, schema
     ):
         gate, work = gated()

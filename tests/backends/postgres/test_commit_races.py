@@ -49,7 +49,7 @@ from perdure.testing.contract.builders import (
     waits_by_key,
 )
 from perdure.testing.contract.places import due, queued_run, start
-from tests.backends.postgres.line import row_held, until_somebody_waits
+from tests.backends.postgres.line import row_held, until_blocked
 from tests.client.harness import until, worker_at
 from tests.support.stores import postgres_at
 
@@ -59,7 +59,7 @@ HOLDS_PLACE = """
         hashtextextended('perdure place "{schema}" ' || $1 || ' ' || $2, 0)
     )
 """
-GOES_ON = "UPDATE {schema}.runs SET number = number + 1, token = 1, updated_at = now()"
+ADVANCE = "UPDATE {schema}.runs SET number = number + 1, token = 1, updated_at = now()"
 TAKES_AWAY = "UPDATE {schema}.jobs SET epoch = epoch + 1"
 HOLDS_RUN = "SELECT FROM {schema}.runs WHERE id = $1 FOR UPDATE"
 HOLDS_JOB = "SELECT FROM {schema}.jobs WHERE id = $1 FOR UPDATE"
@@ -85,7 +85,7 @@ class TestCommit:
         held = await claim_new_node(store)
         before = await jobs_by_key(store)
         settled = (settlement(held, fate),)
-        result = await race(GOES_ON, commit(store, settlements=settled, jobs=(node_job(),)))
+        result = await race(ADVANCE, commit(store, settlements=settled, jobs=(node_job(),)))
         assert result.state is CONFLICT
         assert len((await load(store)).events) == 1
         assert await jobs_by_key(store) == before
@@ -125,7 +125,7 @@ class TestCommit:
         await submit(store)
         await submit(store, id=OTHER_RUN)
         steps = [step(), step(run=OTHER_RUN)]
-        answer = await race(f"{GOES_ON} WHERE id = $1", store.runs.commit(steps), RUN)
+        answer = await race(f"{ADVANCE} WHERE id = $1", store.runs.commit(steps), RUN)
         assert [result.state for result in answer.results] == [CONFLICT, DONE]
         assert len((await load(store, OTHER_RUN)).events) == 2
 
@@ -185,10 +185,10 @@ class TestJobsOfTheRun:
         async with admin.transaction():
             await admin.execute(HOLDS_RUN.format(schema=schema), RUN)
             submitting = asyncio.create_task(target.runs.submit(replacing))
-            await until_somebody_waits(admin, schema)
+            await until_blocked(admin, schema)
             steps = [step(cancel_all=True), step(run=OTHER_RUN, cancel_all=True)]
             committing = asyncio.create_task(store.runs.commit(steps))
-            await until_somebody_waits(admin, schema, least=2)
+            await until_blocked(admin, schema, least=2)
         async with asyncio.timeout(10):
             await submitting
             answer = await committing
@@ -283,7 +283,7 @@ class TestReplacing:
 
 
 class TestBatches:
-    """Whoever holds one row and waits for the next must not be waited for by who has that.
+    """A transaction that holds one row and waits for the next must not deadlock with its holder.
 
     The server breaks up no deadlock of these stores, so that one would last.
     """
@@ -302,9 +302,9 @@ class TestBatches:
         async with admin.transaction():
             await admin.execute(HOLDS_RUN.format(schema=schema), runs[2])
             first = asyncio.create_task(store.runs.commit(steps))
-            await until_somebody_waits(admin, schema)
+            await until_blocked(admin, schema)
             second = asyncio.create_task(target.runs.commit(opposite))
-            await until_somebody_waits(admin, schema, least=2)
+            await until_blocked(admin, schema, least=2)
         async with asyncio.timeout(10):
             answers = await asyncio.gather(first, second)
 
@@ -322,9 +322,9 @@ class TestBatches:
         async with admin.transaction():
             await admin.execute(HOLDS_JOB.format(schema=schema), claims[2].id)
             committing = asyncio.create_task(store.runs.commit(steps))
-            await until_somebody_waits(admin, schema)
+            await until_blocked(admin, schema)
             renewing = asyncio.create_task(target.jobs.renew(WORKER, claims, LEASE))
-            await until_somebody_waits(admin, schema, least=2)
+            await until_blocked(admin, schema, least=2)
         async with asyncio.timeout(10):
             answer, renewal = await asyncio.gather(committing, renewing)
 
@@ -340,10 +340,10 @@ class TestBatches:
         async with admin.transaction():
             await admin.execute(HOLDS_JOB.format(schema=schema), claims[2].id)
             renewing = asyncio.create_task(target.jobs.renew(WORKER, claims, LEASE))
-            await until_somebody_waits(admin, schema)
+            await until_blocked(admin, schema)
             settled = (finishes(claims[-1]),)
             clearing = asyncio.create_task(commit(store, settlements=settled, cancel_all=True))
-            await until_somebody_waits(admin, schema, least=2)
+            await until_blocked(admin, schema, least=2)
         async with asyncio.timeout(10):
             renewal, result = await asyncio.gather(renewing, clearing)
 
@@ -368,7 +368,7 @@ class TestSubmit:
         await transaction.start()
         await admin.execute(f"UPDATE {schema}.runs SET id = $1", RUN)
         submitting = asyncio.create_task(store.runs.submit(new_run(events=(event("mine"),))))
-        await until_somebody_waits(admin, schema)
+        await until_blocked(admin, schema)
         await (transaction.commit() if is_committed else transaction.rollback())
 
         if is_committed:
@@ -390,7 +390,7 @@ class TestSubmit:
                 asyncio.create_task(store.runs.submit(mine)),
                 asyncio.create_task(target.runs.submit(theirs)),
             ]
-            await until_somebody_waits(admin, schema)
+            await until_blocked(admin, schema)
         submitted = await asyncio.gather(*submitting)
 
         assert all(each.is_new for each in submitted)
@@ -409,7 +409,7 @@ class TestSubmit:
         async with admin.transaction():
             await admin.execute(HOLDS_PLACE.format(schema=schema), NAMESPACE, replacing.place_key)
             submitting = asyncio.create_task(target.runs.submit(replacing))
-            await until_somebody_waits(admin, schema)
+            await until_blocked(admin, schema)
             theirs = queued_run(RUN, key="theirs", on_existing="replace")
             await store.runs.submit(theirs)
             await store.runs.submit(queued_run(OTHER_RUN, key="theirs"))

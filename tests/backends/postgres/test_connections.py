@@ -46,9 +46,9 @@ from tests.backends.postgres.line import (
     BY_NAME,
     Line,
     row_held,
+    until_blocked,
     until_gone,
-    until_nobody_waits,
-    until_somebody_waits,
+    until_unblocked,
 )
 from tests.backends.postgres.test_wakeups import Ear
 from tests.postgres_schemas import with_query
@@ -64,13 +64,13 @@ WHERE application_name = $1
 
 @pytest.fixture
 async def named(postgres_url: str, schema: str) -> AsyncIterator[PostgresStore]:
-    """A store whose connections can be told from all others."""
+    """A store with recognizable connections."""
     async with postgres_at(postgres_url, application_name=schema) as store:
         yield store
 
 
 class TestOpen:
-    async def test_fails_at_once_when_nobody_answers(self):
+    async def test_fails_at_once_without_an_answer(self):
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             store = PostgresStore(f"postgresql://127.0.0.1:{free.getsockname()[1]}/work")
@@ -179,7 +179,7 @@ class TestLostAnswers:
         status = await settle(wired, held, Completed(output=b'"lost on the way back"'))
         assert status is Status.COMPLETED
 
-    async def test_do_not_bring_a_stale_outcome_back(self, wired, line):
+    async def test_do_not_restore_a_stale_outcome(self, wired, line):
         await insert(wired)
         held = await claim_one(wired)
         await wired.admin.change_jobs(Transition.DISABLE, None, [held.id])
@@ -188,7 +188,7 @@ class TestLostAnswers:
         assert status is None
         assert await status_of(wired, held.id) is Status.DISABLED
 
-    async def test_to_a_claim_leave_jobs_that_can_be_given_back(self, wired, line):
+    async def test_to_a_claim_leave_jobs_that_can_be_requeued(self, wired, line):
         lost, _ = await insert_many(wired, 2)
         line.lose_answer_to(WORKER)
         [second] = (await claim(wired, limit=1)).jobs
@@ -198,24 +198,24 @@ class TestLostAnswers:
 
 
 @pytest.fixture
-async def no_stray_errors():
+async def no_unhandled_errors():
     """Nothing is left to be reported when garbage is collected."""
-    stray: list[dict[str, Any]] = []
-    asyncio.get_running_loop().set_exception_handler(lambda _, context: stray.append(context))
+    unhandled: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: unhandled.append(context))
     yield
     gc.collect()
     await asyncio.sleep(0)
-    assert stray == []
+    assert unhandled == []
 
 
 async def abort_and_give_up(store: PostgresStore, id: JobId, admin: Any, schema: str) -> None:
     """Cancel a call that waits for a row."""
     aborting = asyncio.create_task(store.admin.change_jobs(Transition.ABORT, None, [id]))
-    await until_somebody_waits(admin, schema)
+    await until_blocked(admin, schema)
     aborting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await aborting
-    await until_nobody_waits(admin, schema)
+    await until_unblocked(admin, schema)
 
 
 class TestCancellation:
@@ -231,7 +231,7 @@ class TestCancellation:
             assert await claim_ids(store) == [id]
 
     async def test_keeps_the_connection_and_leaves_no_errors_behind(
-        self, postgres_url, schema, admin, no_stray_errors
+        self, postgres_url, schema, admin, no_unhandled_errors
     ):
         """Finding 38: of the statement, and of a connection that is being made."""
         async with postgres_at(postgres_url, pool="1", application_name=schema) as store:
@@ -245,7 +245,7 @@ class TestCancellation:
 
             assert before[0] in await admin.fetch(backends, schema)
 
-    async def test_of_a_transaction_leaves_a_connection_that_can_begin_another(
+    async def test_of_a_transaction_leaves_a_connection_that_can_start_another(
         self, postgres_url, schema, admin
     ):
         """Finding 38: the cancelled call kept its connection, here the only one."""
@@ -255,7 +255,7 @@ class TestCancellation:
             async with admin.transaction():
                 await admin.execute(f"SELECT FROM {schema}.runs WHERE id = 'a' FOR UPDATE")
                 cancelling = asyncio.create_task(run.cancel())
-                await until_somebody_waits(admin, schema)
+                await until_blocked(admin, schema)
                 cancelling.cancel()
                 with pytest.raises(asyncio.CancelledError):
                     await cancelling
@@ -263,7 +263,7 @@ class TestCancellation:
             assert (await run.record()).status is RunStatus.CANCELLED
 
     async def test_of_a_connection_that_is_being_made_leaves_no_errors_behind(
-        self, postgres_url, no_stray_errors
+        self, postgres_url, no_unhandled_errors
     ):
         """Finding 38: "Future exception was never retrieved" was logged for each such call."""
         async with postgres_at(postgres_url) as store:
@@ -422,7 +422,7 @@ class TestAStatementThatIsNeverAnswered:
         async with row_held(admin, schema, id):
             with refused("store.outcome_unknown", StoreError, reason="no answer within 1 s"):
                 await wired.admin.change_jobs(Transition.ABORT, None, [id])
-            await until_nobody_waits(admin, schema)  # the server was told to stop
+            await until_unblocked(admin, schema)  # the server cancelled it
         assert await status_of(wired, id) is Status.WAITING
 
 
@@ -433,7 +433,7 @@ class TestMigrating:
         async with admin.transaction():
             await admin.fetch(statements_in(schema)["lock_migrations"], schema)
             opening = asyncio.create_task(store.open())
-            await until_somebody_waits(admin, "pg_advisory_xact_lock")
+            await until_blocked(admin, "pg_advisory_xact_lock")
             await asyncio.sleep(1.2)  # in real time: longer than the limit, which is the server's
             assert not opening.done()
         await opening
@@ -462,7 +462,7 @@ class TestAFrozenTransaction:
 
 
 class TestWakeups:
-    async def test_come_back_when_their_connection_went_silent(
+    async def test_are_requeued_when_their_connection_went_silent(
         self, line, admin, schema, monkeypatch
     ):
         monkeypatch.setattr(wakeups, "HEARTBEAT_S", 0.1)

@@ -45,7 +45,7 @@ from perdure.testing.contract.builders import (
     settle,
     status_of,
 )
-from tests.backends.postgres.line import Line, row_held, until_somebody_waits
+from tests.backends.postgres.line import Line, row_held, until_blocked
 from tests.support.stores import opened
 from tests.worker.watched_store import StoreWatch
 
@@ -137,7 +137,7 @@ class TestClaims:
     @pytest.mark.parametrize("count", [1, 3])
     @pytest.mark.parametrize("partitions", [[PARTITION], [PARTITION, OTHER_PARTITION]])
     @pytest.mark.parametrize("rules", [(), (LimitRule(key="mail", live_max=5),)])
-    async def test_tell_of_jobs_that_they_skipped(
+    async def test_report_that_they_skipped_jobs(
         self, store, admin, schema, count, partitions, rules
     ):
         """Finding 15: a claim that skipped a locked job left it to the next poll."""
@@ -161,7 +161,7 @@ class TestClaims:
             assert not (await claim(store, PARTITION)).has_skipped
 
     async def test_of_a_worker_are_repeated_for_skipped_jobs(self, postgres_url, admin, schema):
-        """Finding 15: nobody woke the worker when the lock was gone; only the poll did."""
+        """Finding 15: no hint woke the worker when the lock was gone; only the poll did."""
         watch = StoreWatch(postgres_url)
         claimed = asyncio.Event()
 
@@ -209,7 +209,7 @@ class TestFingerprints:
         async with admin.transaction():
             await store.insert_in_transaction(admin, [theirs])
             inserting = asyncio.create_task(target.jobs.insert([new_job(fingerprint="once")]))
-            await until_somebody_waits(admin, schema)
+            await until_blocked(admin, schema)
         [inserted] = await inserting
         assert (inserted.id, inserted.is_new) == (theirs.id, False)
 
@@ -232,7 +232,7 @@ def held_back(line: Line, admin: Any, schema: str) -> Any:
     async def act_late(act: Coroutine[Any, Any, Any]) -> tuple[Any, datetime]:
         line.hold_back_from("COMMIT")
         acting = asyncio.create_task(act)
-        await until_somebody_waits(admin, schema)
+        await until_blocked(admin, schema)
         waiting_at: datetime = await admin.fetchval("SELECT clock_timestamp()")
         line.let_through()
         return await acting, waiting_at
@@ -341,13 +341,13 @@ class TestLocks:
         assert (await race("UPDATE {schema}.schedules SET revision = 1", second)).state is CONFLICT
         assert await store.queries.count_runs(RunFilter(namespace=NAMESPACE)) == 0
 
-    async def test_flows_that_do_not_cool_down_wait_for_nobody(self, store, schema, admin):
+    async def test_flows_without_a_cooldown_do_not_wait(self, store, schema, admin):
         async with admin.transaction():
             place = f'perdure cooldown "{schema}" {NAMESPACE} orders'
             await admin.fetch("SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", place)
             await asyncio.wait_for(store.runs.submit(new_run(id=RunId("free"))), 5)
             cooled = asyncio.create_task(store.runs.submit(cooling_run()))
-            await until_somebody_waits(admin, schema)
+            await until_blocked(admin, schema)
         assert (await cooled).run.status is RunStatus.RUNNING
 
 
@@ -367,7 +367,7 @@ async def test_an_end_is_delivered_though_a_later_one_was_visible_first(
             async with admin.transaction():
                 await admin.execute(f"SELECT FROM {schema}.jobs WHERE id = $1 FOR UPDATE", late.id)
                 settling = asyncio.create_task(settle(store, late, Completed(output=b"1")))
-                await until_somebody_waits(admin, schema)
+                await until_blocked(admin, schema)
                 clock.advance(timedelta(seconds=4))
                 early = await claim_new(store, namespace="default")
                 await settle(store, early, Completed(output=b"1"))

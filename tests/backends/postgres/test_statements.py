@@ -102,7 +102,7 @@ class TestExpand:
 
 def test_the_statement_that_commits_is_the_one_whose_plan_was_looked_at():
     """A join or an ORDER BY that is added for clarity changes a generic plan: before you write the
-    golden file anew, look at ``test_plans`` and at ``make bench``."""
+    golden file again, look at ``test_plans`` and at ``make bench``."""
     golden = (GOLDEN / "commit_runs.sql").read_text(encoding="utf-8")
     assert statements_in("perdure")["commit_runs"] + "\n" == golden
 
@@ -134,7 +134,7 @@ async def test_every_statement_can_be_prepared(bare_postgres_url):
         await store.close()
 
 
-# What the verifier reads of tables that somebody has tampered with.
+# What the verifier reads of tables that were tampered with.
 
 
 async def test_finds_fingerprints_that_several_jobs_share(bare_postgres_url):

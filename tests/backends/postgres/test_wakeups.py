@@ -67,7 +67,7 @@ class Ear:
             return await self._heard.get()
 
     async def hears_anything(self) -> None:
-        """LISTEN took effect: told to look for itself."""
+        """LISTEN took effect: the listener has to poll."""
         assert {await self.next() for _ in ANYTHING} == ANYTHING
 
     @property
@@ -109,9 +109,7 @@ async def named(postgres_url: str, schema: str) -> AsyncIterator[PostgresStore]:
 class TestRuns:
     """A notification for each step would cost more than the steps."""
 
-    async def test_tell_other_processes_when_their_status_changes_and_not_of_each_step(
-        self, store, tap
-    ):
+    async def test_notify_other_processes_of_status_changes_and_not_of_each_step(self, store, tap):
         await submit(store)
         assert heard_by_others(await tap.next()) == [
             Hint(type=HintType.RUN, names=frozenset({RUN}))
@@ -126,7 +124,7 @@ class TestRuns:
         ]
         assert tap.payloads.empty()
 
-    async def test_tell_this_process_of_each_step(self, store):
+    async def test_notify_this_process_of_each_step(self, store):
         await submit(store)
         ear = Ear(store)
         await ear.hears_anything()
@@ -144,7 +142,7 @@ class TestListening:
         assert await ear.next() == Hint(type=HintType.READY, names=frozenset({PARTITION.text}))
         assert await process.wait() == 0
 
-    async def test_hears_each_hint_of_its_own_process_once(self, store, tap):
+    async def test_receives_each_hint_of_its_own_process_once(self, store, tap):
         ear = Ear(store)
         await ear.hears_anything()
         await insert(store)
@@ -236,7 +234,7 @@ class TestSending:
 
 
 class TestMessages:
-    def test_come_back_as_they_went(self):
+    def test_are_read_as_they_were_written(self):
         hints = [
             Hint(type=HintType.READY, names=frozenset({"a", "b"})),
             Hint(type=HintType.CHANGED),

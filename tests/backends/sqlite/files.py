@@ -16,7 +16,7 @@ class Rival:
         self._connection = sqlite3.connect(path, isolation_level=None)
 
     def lock(self) -> None:
-        """Let nobody else write."""
+        """Keep other connections from writing."""
         self._connection.execute("BEGIN IMMEDIATE")
 
     def unlock(self) -> None:

@@ -1,4 +1,4 @@
-"""The tables: how they come to be, and what is left alone."""
+"""The tables: how they are created and upgraded, and what is left alone."""
 
 from __future__ import annotations
 

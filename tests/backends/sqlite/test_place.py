@@ -37,7 +37,7 @@ class TestPath:
         linked = place_at(f"sqlite:///{tmp_path}/link/work.db")
         assert linked.key == place_at(f"sqlite:///{tmp_path}/data/work.db").key
 
-    async def test_keeps_its_meaning_for_a_twin_after_a_change_of_directory(
+    async def test_keeps_its_meaning_for_a_clone_after_a_change_of_directory(
         self, tmp_path, monkeypatch
     ):
         (tmp_path / "elsewhere").mkdir()
@@ -111,7 +111,7 @@ def test_refuses_a_url_that_cannot_be_used(url, named):
 # Places that cannot be used: each a clear error at once, nothing left behind.
 
 
-OPEN_AS_SOMEBODY_ELSE = """
+OPEN_AS_ANOTHER_USER = """
 import asyncio, os, sys
 from perdure.errors import StoreUnreachable
 from perdure.store.sqlite.store import SqliteStore
@@ -163,7 +163,7 @@ def test_a_place_that_this_user_may_not_use_is_named(url, part, mode, said):
             place.chmod(mode if place.name == part else 0o777)
 
         done = subprocess.run(
-            [sys.executable, "-c", OPEN_AS_SOMEBODY_ELSE, f"sqlite:///{file}", url],
+            [sys.executable, "-c", OPEN_AS_ANOTHER_USER, f"sqlite:///{file}", url],
             capture_output=True,
             text=True,
             check=True,

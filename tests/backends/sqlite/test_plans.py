@@ -44,7 +44,7 @@ SCANS_ON_PURPOSE = {
     "work_counts": "adds up small tables",
     "workers": "lists a small table",
     "bound_live_events": "looks at a minute of live events, when the clock was set back",
-    "remove_live_events": "looks at the first thousand live events, while somebody subscribes",
+    "remove_live_events": "looks at the first thousand live events, while a client subscribes",
 }
 # Filled in by the reader, and tested below.
 LISTS = {"list_jobs", "count_listed"}
@@ -124,7 +124,7 @@ def test_jobs_that_wait_for_a_worker_are_found_without_reading_those_of_live_wor
     ]
 
 
-def test_a_survey_looks_at_the_first_entry_of_each_index(connection):
+def test_a_poll_reads_the_first_entry_of_each_index(connection):
     steps = plan(connection, statements_of(PREFIX)["poll"])
     found = [re.findall(r"perdure_jobs_\w+.*", step) for step in steps if "perdure_jobs_" in step]
 

@@ -1,4 +1,4 @@
-"""Several processes on one file: nobody is locked out, nothing is lost, everybody hears."""
+"""Several processes on one file: none is locked out, nothing is lost, all are notified."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class TestTwoProcesses:
 
 
 class TestWakeUps:
-    async def test_tell_of_a_job_that_another_process_enqueued(self, url, store):
+    async def test_announce_a_job_that_another_process_enqueued(self, url, store):
         ear = Ear(store)
         with processes.processes(1) as pool:
             inserting = pool.submit(processes.insert_one, url)
@@ -64,7 +64,7 @@ class TestWakeUps:
             await ear.hears(HintType.SCHEDULED)
             inserting.result()
 
-    async def test_tell_of_a_job_that_another_process_aborted(self, url, store):
+    async def test_announce_a_job_that_another_process_aborted(self, url, store):
         held = await claim_new(store)
         with processes.processes(1) as pool:
             pool.submit(processes.insert_one, url).result()
@@ -76,7 +76,7 @@ class TestWakeUps:
 
             aborting.result()
 
-    async def test_tell_of_a_commit_on_a_callers_own_connection(self, path, store):
+    async def test_announce_a_commit_on_a_callers_own_connection(self, path, store):
         ear = Ear(store)
         await ear.hears(HintType.READY)  # the first look
         with connected(path) as connection:

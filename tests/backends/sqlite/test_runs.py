@@ -158,7 +158,7 @@ async def test_finds_pages_that_were_overwritten(store, url, path):
         await damaged.close()
 
 
-async def test_tells_the_size_of_the_log(store):
+async def test_reports_the_size_of_the_log(store):
     await store.runs.save_definition("default", "orders", "v1", b"x" * 100_000)
     size = (await store.admin.inspect_storage()).log_bytes
     assert size is not None

@@ -34,7 +34,7 @@ from perdure.cli.commands.worker import (
     WORKER_TARGET,
     child_command,
 )
-from perdure.cli.output import ExitCode, echo, tell_error
+from perdure.cli.output import ExitCode, echo, print_error
 from perdure.cli.renderer import CliRenderer, cli_command, one_line
 from perdure.cli.views.console import json_line
 from perdure.client.client import AsyncClient
@@ -126,11 +126,11 @@ class RunWatch:
             before = known.get((run.namespace, run.id))
             if before is None:
                 yield RunNews(run, is_new=True)
-            if before is not run.status and (before or run.is_ended or _tells(run)):
+            if before is not run.status and (before or run.is_ended or _has_moved(run)):
                 yield RunNews(run, is_new=False)
 
 
-def _tells(run: RunRecord) -> bool:
+def _has_moved(run: RunRecord) -> bool:
     """Whether a new run has already left its first status."""
     return run.status not in (RunStatus.QUEUED, RunStatus.RUNNING)
 
@@ -214,9 +214,9 @@ class Development:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop)
         async with self._client:
-            await self._tell_runs()  # baseline: only later changes are reported
-            self._tell_store()
-            self._tell_found(found)
+            await self._report_runs()  # baseline: only later changes are reported
+            self._report_store()
+            self._report_found(found)
             following = asyncio.create_task(self._follow_runs())
             try:
                 while not self._stopping.is_set():
@@ -225,13 +225,13 @@ class Development:
                 following.cancel()
                 with suppress(asyncio.CancelledError):
                     await following
-        self._tell("stopped", "stopped; nothing is lost")
+        self._report("stopped", "stopped; nothing is lost")
         return ExitCode.OK
 
     async def _work_until_a_change(self) -> None:
         """Run workers with the current code, and stop them when it changes."""
         self._supervisor = Supervisor(
-            self._code.command, self._processes, self._code.grace, self._tell_process
+            self._code.command, self._processes, self._code.grace, self._report_process
         )
         working = asyncio.create_task(self._supervisor.keep_running())
         try:
@@ -247,28 +247,28 @@ class Development:
             if not changed:
                 continue
             more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
-            self._tell("changed", f"{changed[0]}{more} changed", files=changed)
+            self._report("changed", f"{changed[0]}{more} changed", files=changed)
             found = await asyncio.to_thread(self._code.look)
             if found is not None:
                 if self._code.choose(found["store"]).url != self._store.url:
-                    self._tell("store", "the code names another store; restart to use it")
-                self._tell_found(found)
+                    self._report("store", "the code names another store; restart to use it")
+                self._report_found(found)
                 return
-            self._tell("kept", "the new code is unusable; workers keep the previous code")
+            self._report("kept", "the new code is unusable; workers keep the previous code")
 
     async def _follow_runs(self) -> None:
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             try:
-                await self._tell_runs()
+                await self._report_runs()
             except PerdureError as error:
-                tell_error(error, CliRenderer())
+                print_error(error, CliRenderer())
 
-    async def _tell_runs(self) -> None:
+    async def _report_runs(self) -> None:
         for news in self._runs.news(await self._client.runs.list(limit=LOOK_MAX)):
             run = news.run
             status = "started" if news.is_new else run.status.value
-            self._tell("run", news_text(news), run=run.id, flow=run.flow, status=status)
+            self._report("run", news_text(news), run=run.id, flow=run.flow, status=status)
 
     def _stop(self) -> None:
         self._stopping.set()
@@ -277,33 +277,35 @@ class Development:
 
     # Reporting
 
-    def _tell_store(self) -> None:
-        self._tell("store", f"store: {self._client.store_url}")
+    def _report_store(self) -> None:
+        self._report("store", f"store: {self._client.store_url}")
         for name in self._store.ignored:
-            self._tell("ignored", f"{name} ignored: {self._store.source} names a store", name=name)
+            self._report(
+                "ignored", f"{name} ignored: {self._store.source} names a store", name=name
+            )
 
-    def _tell_found(self, found: Found) -> None:
+    def _report_found(self, found: Found) -> None:
         for found_type, names in (("flows", found["flows"]), ("tasks", found["tasks"])):
             if names:
-                self._tell(found_type, f"{found_type}: {', '.join(names)}", names=names)
+                self._report(found_type, f"{found_type}: {', '.join(names)}", names=names)
         count = f"{self._processes} worker process{'' if self._processes == 1 else 'es'}"
         files = f"{len(self._files)} file{'' if len(self._files) == 1 else 's'}"
-        self._tell("workers", f"{count}, restarted when one of {files} here changes")
+        self._report("workers", f"{count}, restarted when one of {files} here changes")
 
-    def _tell_process(self, event: SupervisorEvent) -> None:
+    def _report_process(self, event: SupervisorEvent) -> None:
         """Report unexpected events of processes."""
         match event:
             case ProcessEnded(restart_in=timedelta() as delay):
                 text = f"worker process {event.pid} ended with {event.exit_code}"
                 seconds = delay.total_seconds()
-                self._tell("ended", f"{text}; restarting in {seconds:g} s", pid=event.pid)
+                self._report("ended", f"{text}; restarting in {seconds:g} s", pid=event.pid)
             case ProcessKilled():
                 text = f"worker process {event.pid} did not stop in time and was killed"
-                self._tell("killed", text, pid=event.pid)
+                self._report("killed", text, pid=event.pid)
             case ProcessNotStarted():
-                self._tell("not started", f"a worker process cannot be started: {event.reason}")
+                self._report("not started", f"a worker process cannot be started: {event.reason}")
 
-    def _tell(self, what: str, text: str, **fields: Any) -> None:
+    def _report(self, what: str, text: str, **fields: Any) -> None:
         now = clock.system_clock()
         if self._as_json:
             echo(json_line({"at": now, "what": what, "text": text, **fields}))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import click
 
 from perdure.cli.command import PRIORITY, Choice, CommandOutput, Moment, OperationCommand
-from perdure.cli.output import ExitCode, echo, tell
+from perdure.cli.output import ExitCode, echo, print_message
 from perdure.cli.views.console import STYLES, json_line
 from perdure.cli.views.diagnostics import explanation_fields, print_explanation
 from perdure.cli.views.jobs import (
@@ -113,8 +113,8 @@ def _watch(client: Client, out: CommandOutput, *, id: str) -> ExitCode:
     if not out.as_json:
         attempts = client.jobs.attempts(id)
         if attempts:
-            tell(f"{attempts[-1].failure.type}: {attempts[-1].failure.message}")
-        tell(f"see {out.renderer.action(Action('jobs.get', {'id': id}))}")
+            print_message(f"{attempts[-1].failure.type}: {attempts[-1].failure.message}")
+        print_message(f"see {out.renderer.action(Action('jobs.get', {'id': id}))}")
     return ExitCode.REFUSED
 
 

@@ -248,7 +248,7 @@ def _working(worker: Worker | None) -> Iterator[None]:
 
 def _follow(client: Client, out: CommandOutput, *, id: str) -> ExitCode:
     """Follow a run to its end and print its result on stdout, or why it has none."""
-    from perdure.cli.views.screen import NoScreen, exit_code_after, follow, open_screen, tell_end
+    from perdure.cli.views.screen import NoScreen, exit_code_after, follow, open_screen, print_end
 
     snapshots = client.runs.observe(id)
     try:
@@ -258,7 +258,7 @@ def _follow(client: Client, out: CommandOutput, *, id: str) -> ExitCode:
             return exit_code_after(last.run.status)
         with open_screen(out.console, out.renderer.options) as shown:
             last = follow(snapshots, shown)
-        return tell_end(out.console, last, out.renderer)
+        return print_end(out.console, last, out.renderer)
     except KeyboardInterrupt:
         watch = out.renderer.action(Action("runs.watch", {"id": id}))
         cancel = out.renderer.action(Action("runs.cancel", {"id": id}))

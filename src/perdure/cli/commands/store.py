@@ -35,7 +35,7 @@ from perdure.diagnostics import declare
 from perdure.errors import InvalidInput, StoreError, without_password
 from perdure.model import check
 from perdure.model.job import ALL_NAMESPACES, DEFAULT_NAMESPACE
-from perdure.transfer import Progress as Tell
+from perdure.transfer import Progress as Advance
 
 if TYPE_CHECKING:
     from perdure.client.sync import Client
@@ -56,7 +56,7 @@ _WORDS = {
 
 
 @contextmanager
-def bar(what: str) -> Iterator[Tell]:
+def bar(what: str) -> Iterator[Advance]:
     """A progress bar on stderr if it is a terminal, so that stdout stays clean."""
     console = Terminal(stderr=True)
     columns = (
@@ -209,9 +209,11 @@ async def _verified(
         total = await store.queries.count_runs(RunFilter(namespace=settings.namespace))
         total += await store.queries.count_jobs(JobFilter(namespace=settings.namespace))
         found: list[Finding] = []
-        with bar("verifying") as tell:
+        with bar("verifying") as advance:
             verifier = Verifier(
-                store, settings, on_progress=lambda counts: tell(counts.runs + counts.jobs, total)
+                store,
+                settings,
+                on_progress=lambda counts: advance(counts.runs + counts.jobs, total),
             )
             async for finding in verifier.findings():
                 found.append(finding)
@@ -244,8 +246,8 @@ def export(file: Path, store: str | None, live: bool, as_json: bool) -> None:
     if str(file) == "-":
         raise InvalidInput(NOT_A_FILE.fault())
     url = shared_store(store)
-    with bar("exporting") as tell:
-        done = asyncio.run(export_store(url, file, is_live=live, tell=tell))
+    with bar("exporting") as advance:
+        done = asyncio.run(export_store(url, file, is_live=live, on_progress=advance))
     size = file.stat().st_size
     if as_json:
         fields = {"file": str(file), "bytes": size, "exported_at": done.exported_at}
@@ -277,8 +279,8 @@ def import_(file: Path, store: str | None, line_max_bytes: int | None, as_json: 
     from perdure.transfer.file import LINE_MAX_BYTES
 
     url, most = shared_store(store, is_new=True), line_max_bytes or LINE_MAX_BYTES
-    with bar("importing") as tell:
-        done = asyncio.run(import_store(url, file, line_max_bytes=most, tell=tell))
+    with bar("importing") as advance:
+        done = asyncio.run(import_store(url, file, line_max_bytes=most, on_progress=advance))
     if as_json:
         fields = {"file": str(file), "exported_at": done.exported_at}
         echo_lines(json_text({**fields, "counts": done.counts}))

@@ -17,7 +17,7 @@ from perdure.diagnostics import Fault, declare
 from perdure.errors import InvalidInput, fault_text
 
 Ask = Callable[[str], str]
-Tell = Callable[[str], object]
+Show = Callable[[str], object]
 
 _ABSENT: Any = object()
 _YES = frozenset({"y", "yes", "true", "1"})
@@ -39,11 +39,11 @@ NOT_A_FIELD = declare("form.not_a_field", "--field {text!r} must be NAME=VALUE")
 class FormAsking:
     """Prompts for fields; ``given`` has the initial values."""
 
-    def __init__(self, form: Any, given: Any, ask: Ask, tell: Tell) -> None:
+    def __init__(self, form: Any, given: Any, ask: Ask, show: Show) -> None:
         self._form = form
         self._given = given if isinstance(given, Mapping) else {}
         self._ask = ask
-        self._tell = tell
+        self._show = show
         self.answers: dict[str, Any] = {}
 
     @property
@@ -54,7 +54,7 @@ class FormAsking:
         """Prompt for these fields; ``faults`` are those of the previous input."""
         for name in names:
             for fault in (faults or {}).get(name, ()):
-                self._tell(f"{name}: {fault}")
+                self._show(f"{name}: {fault}")
             value = self._field(name)
             self.answers.pop(name, None)
             if value is not _ABSENT:
@@ -74,9 +74,9 @@ class FormAsking:
         default = self.answers.get(name, self._given.get(name, field.get("default", _ABSENT)))
         is_required = name in self._form.get("required", ())
         if description := field.get("description"):
-            self._tell(str(description))
+            self._show(str(description))
         for number, choice in enumerate(_choices(field), start=1):
-            self._tell(f"  {number}) {_value_text(choice)}")
+            self._show(f"  {number}) {_value_text(choice)}")
         while True:
             typed = self._ask(_prompt(name, field, default, is_required=is_required)).strip()
             if not typed and default is not _ABSENT:
@@ -86,7 +86,7 @@ class FormAsking:
             try:
                 return understood(typed, field)
             except InvalidInput as error:
-                self._tell(error.render(CliRenderer()))
+                self._show(error.render(CliRenderer()))
 
 
 def understood(typed: str, field: Mapping[str, Any]) -> Any:

@@ -8,7 +8,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from perdure.cli.renderer import CliRenderer, one_line
-from perdure.cli.views.runs import in_words
+from perdure.cli.views.runs import failure_line
 from perdure.model.graph import Graph
 from perdure.model.ids import Key
 from perdure.model.job import CLAIMED, Job, Status
@@ -20,8 +20,8 @@ from perdure.model.worker import WorkerState, is_live
 from perdure.operations.insight.explain import wait_actions
 from perdure.operations.records import RunSnapshot
 
-BRANCH, LAST_BRANCH, BESIDE, CLEAR = "├ ", "╰ ", "│ ", "  "
-GOES_ON = str.maketrans("├╰", "│ ")
+BRANCH, LAST_BRANCH, VERTICAL, CLEAR = "├ ", "╰ ", "│ ", "  "
+CONTINUED = str.maketrans("├╰", "│ ")
 """The guide before a node, mapped to the guide before its detail lines."""
 
 
@@ -92,7 +92,7 @@ def _walked(
             if not is_fork:
                 following.append((branch, rest, rest))
             elif number < len(branches):
-                following.append((branch, rest + BRANCH, rest + BESIDE))
+                following.append((branch, rest + BRANCH, rest + VERTICAL))
             else:
                 following.append((branch, rest + LAST_BRANCH, rest + CLEAR))
         following += [(join, rest, rest) for join in joins]
@@ -261,7 +261,7 @@ class _NodeView:
         failure = self._snapshot.failures.get(self._id)
         if look is Look.FAILED:
             failure = failure or self._snapshot.state.failure
-            return ("" if failure is None else in_words(failure)), ""
+            return ("" if failure is None else failure_line(failure)), ""
         if self._map is not None or not self._jobs:
             return "", ""
         return _trouble(self._snapshot, *self._jobs[0]), ""
@@ -275,7 +275,7 @@ class _NodeView:
         return Line(
             name=visible(key.text),
             look=look_of(job),
-            guide=guide.translate(GOES_ON) + "  ",
+            guide=guide.translate(CONTINUED) + "  ",
             is_part=True,
             share=share,
             amount=amount,
@@ -329,7 +329,7 @@ def _trouble(snapshot: RunSnapshot, key: Key, job: Job) -> str:
     failure = snapshot.failures.get(key.text)
     if look_of(job) is not Look.RETRYING or failure is None:
         return ""
-    return f"{in_words(failure)}; again in {ahead(job.ready_at, snapshot.now)}"
+    return f"{failure_line(failure)}; again in {ahead(job.ready_at, snapshot.now)}"
 
 
 def _silence(snapshot: RunSnapshot, job: Job) -> str:

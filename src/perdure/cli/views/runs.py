@@ -90,7 +90,7 @@ def why(run: RunRecord) -> str:
     said = said_by(run)
     if run.failure is not None:
         place = f"{run.failed_node}: " if run.failed_node else ""
-        said = f"{place}{in_words(run.failure)}"
+        said = f"{place}{failure_line(run.failure)}"
     return shortened(said, VALUE_LENGTH_MAX)
 
 
@@ -98,7 +98,7 @@ def said_by(run: RunRecord) -> str:
     return " ".join(filter(None, [run.reason, f"(by {run.by})" if run.by else None]))
 
 
-def in_words(failure: Failure) -> str:
+def failure_line(failure: Failure) -> str:
     return f"{failure.type}: {failure.message}" if failure.message else failure.type
 
 
@@ -129,7 +129,9 @@ def node_columns(nodes: Sequence[NodeRecord]) -> list[Column]:
 
 def child_columns(children: Sequence[ChildRun]) -> list[Column]:
     statuses = [child.status.value if child.status else "pruned" for child in children]
-    failures = [shortened(in_words(each.failure), 80) if each.failure else "" for each in children]
+    failures = [
+        shortened(failure_line(each.failure), 80) if each.failure else "" for each in children
+    ]
     return [
         Column(title="CHILD OF", cells=[child.key for child in children], room_min=8),
         Column(title="RUN", cells=[child.id for child in children], room_min=16),
@@ -221,7 +223,7 @@ def _print_failure(console: Console, record: RunRecord, failure: Failure) -> Non
     place = f"node {record.failed_node} failed" if record.failed_node else "it failed"
     console.print(visible(place), style="bold red")
     causes = [("caused by", f"{cause.type}: {cause.message}") for cause in failure.causes]
-    print_pairs(console, [("error", in_words(failure)), *causes])
+    print_pairs(console, [("error", failure_line(failure)), *causes])
     print_traceback(console, failure)
 
 
@@ -290,7 +292,7 @@ def about(event: EventRecord) -> str:
     """The details of an event: ``port=pay by=ann {"ok":true}``."""
     parts = [f"{name}={_detail_text(value)}" for name, value in _details(event) if value]
     if event.failure is not None:
-        parts.append(in_words(event.failure))
+        parts.append(failure_line(event.failure))
     if event.type in _HAS_VALUE:
         parts.append(json_line(event.value))
     return " ".join(parts)

@@ -13,10 +13,10 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.live import Live
 from rich.text import Text
 
-from perdure.cli.output import ExitCode, error_line, tell
+from perdure.cli.output import ExitCode, error_line, print_message
 from perdure.cli.renderer import CliRenderer, one_line
 from perdure.cli.views.console import STYLES, json_line
-from perdure.cli.views.live import GOES_ON, LIVE, Line, Look, is_silent, lines_of, waits_for
+from perdure.cli.views.live import CONTINUED, LIVE, Line, Look, is_silent, lines_of, waits_for
 from perdure.cli.views.runs import EventLines, about
 from perdure.diagnostics import Action
 from perdure.model.ids import WorkerId
@@ -271,7 +271,7 @@ def _drawn(line: Line, name_width: int, width: int, signs: Signs) -> Iterator[Te
         text.append(f"  {line.note}", style="dim")
     text.rstrip()
     yield _cut(text, width)
-    indent = f"{signs.drawn(line.guide.translate(GOES_ON))}  "
+    indent = f"{signs.drawn(line.guide.translate(CONTINUED))}  "
     for piece in _remarked(line, width):
         said = Text().append(indent, style="dim").append(piece, style=_remark_style(line))
         yield _cut(said, width)
@@ -393,7 +393,7 @@ def follow(snapshots: Iterator[RunSnapshot], shown: Screen) -> RunSnapshot:
     return snapshot
 
 
-def tell_end(console: Console, last: RunSnapshot, renderer: CliRenderer) -> ExitCode:
+def print_end(console: Console, last: RunSnapshot, renderer: CliRenderer) -> ExitCode:
     record = last.run
     error = run_error(record)
     if error is None:
@@ -402,7 +402,7 @@ def tell_end(console: Console, last: RunSnapshot, renderer: CliRenderer) -> Exit
         console.print(f"result {json_line(last.events[-1].value)}", soft_wrap=True)
     else:
         get = renderer.action(Action("runs.get", {"id": record.id}))
-        tell(f"{error_line(error, renderer)}. See {get}")
+        print_message(f"{error_line(error, renderer)}. See {get}")
     return exit_code_after(record.status)
 
 

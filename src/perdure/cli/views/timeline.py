@@ -24,8 +24,8 @@ def print_timeline(console: Console, timeline: Timeline) -> None:
     head.append(timeline.status.value, style=STYLES[timeline.status])
     started = f"{timeline.started_at.astimezone():%Y-%m-%d %H:%M:%S}"
     took = brief(timeline.until - timeline.started_at)
-    goes_on = "" if timeline.status in ENDED else " so far"
-    head.append(f"; started {started}, {took}{goes_on}")
+    so_far = "" if timeline.status in ENDED else " so far"
+    head.append(f"; started {started}, {took}{so_far}")
     console.print(head, soft_wrap=True)
     for line in timeline_lines(timeline, width, UNICODE if is_unicode else ASCII):
         text = Text()

@@ -324,7 +324,7 @@ def explain_run(run: RunId, state: RunState, around: Surroundings, now: datetime
         *_of_run(run, state, around.paused_at),
         *_of_jobs(f"{state.flow}@{state.version}", around, now),
         *_of_waits(state, around, now),
-        *_beside(run, state, around, now),
+        *_auxiliary(run, state, around, now),
     ]
     headline = _headline(run, state, found)
     if len(found) > FINDINGS_MAX:
@@ -804,7 +804,9 @@ def _overdue(due_at: datetime, now: datetime) -> timedelta | None:
     return now - due_at if due_at <= now else None
 
 
-def _beside(run: RunId, state: RunState, around: Surroundings, now: datetime) -> Iterator[Finding]:
+def _auxiliary(
+    run: RunId, state: RunState, around: Surroundings, now: datetime
+) -> Iterator[Finding]:
     """Whether it accompanies a node and is not reported with its wait or its job."""
     waits = {wait.key: wait for wait in around.waits}
     jobs = {job.node.key for job in around.jobs if job.node is not None}

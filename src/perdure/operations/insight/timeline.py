@@ -38,7 +38,7 @@ from perdure.model.run import LiveType, NodeStatus, RunState
 from perdure.render.diagram import mark_of
 from perdure.render.timeline import Bar, BarEnd, Doing, Timeline, TimelineRow
 
-_BESIDE = ("poll", "cancel", "remind", "notify")
+_AUXILIARY = ("poll", "cancel", "remind", "notify")
 """Parts of keys that accompany a node and are not its own work."""
 
 
@@ -123,13 +123,13 @@ class _Record:
     def _compare(self, text: str, event: Event, at: datetime) -> None:
         """Open or close the bar of a key to match the state."""
         key = Key.parse(text)
-        if key.part in _BESIDE:
+        if key.part in _AUXILIARY:
             return
         row = self._row_of(key.node)
         doing = None if self._state.is_ended else self._doing(key, text)
         current = row.open.get(text)
-        goes_on = current is not None and row.bars[current].doing is doing
-        if goes_on and not isinstance(event, NodeRetried):
+        continues = current is not None and row.bars[current].doing is doing
+        if continues and not isinstance(event, NodeRetried):
             return
         if current is not None:
             row.bars[current] = _ended(row.bars[current], text, event, at)

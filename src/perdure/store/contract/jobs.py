@@ -107,7 +107,7 @@ class JobStore(Protocol):
     async def renew(self, worker: WorkerId, claims: Sequence[Claim], lease: timedelta) -> Renewal:
         """Extend the leases of these claims; return which are lost or asked to stop.
 
-        - A claim that is not current is lost, and its row untouched. The answer tells whether
+        - A claim that is not current is lost, and its row untouched. The answer says whether
           the job is disabled now.
         - An aborting job is renewed and reported.
         """
@@ -124,9 +124,9 @@ class JobStore(Protocol):
     async def requeue_unknown(
         self, worker: WorkerId, known: Sequence[JobId], incarnation: int | None = None
     ) -> int:
-        """Requeue jobs that this worker claimed without knowing: claims whose response was lost.
+        """Requeue jobs that this worker claimed without learning of it: the response was lost.
 
-        - Leaves what another incarnation of the worker claimed.
+        - Leaves the jobs that another incarnation of the worker claimed.
         """
 
     @abstractmethod

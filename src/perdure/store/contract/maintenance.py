@@ -33,15 +33,15 @@ class MaintenanceStore(Protocol):
           schedule's as ``next_tick_at``, that of a job that waits for one worker as
           ``next_sticky_at``.
         - Names the paused queues of this namespace.
-        - Tells whether a client subscribes to its live events (see ``live.subscribe``).
-        - Tells the last heartbeat of its workers, which shows a clock that was set back.
+        - Reports whether a client subscribes to its live events (see ``live.subscribe``).
+        - Reports the last heartbeat of its workers, which shows a clock that was set back.
         """
 
     @abstractmethod
-    async def acquire_lease(self, duty: str, worker: WorkerId, lease: timedelta) -> bool:
-        """Acquire or renew the lease of a duty; False while another worker has it.
+    async def acquire_lease(self, name: str, worker: WorkerId, lease: timedelta) -> bool:
+        """Acquire or renew the named lease; False while another worker has it.
 
-        - A lease that ends later than it can, because the clock was set back, is free.
+        - A lease that ends too late, because the clock was set back, is free.
         """
 
     @abstractmethod
@@ -53,7 +53,7 @@ class MaintenanceStore(Protocol):
         """Let any worker claim jobs that have waited for one worker for long enough.
 
         - Those whose time has come first, then those whose worker has been removed or sends no
-          heartbeats. What this costs does not grow with the jobs that go on waiting.
+          heartbeats. The cost does not grow with the number of jobs that keep waiting.
         """
 
     @abstractmethod
@@ -71,7 +71,7 @@ class MaintenanceStore(Protocol):
     async def take_over_former(
         self, namespace: str, worker: WorkerId, incarnation: int, limit: int
     ) -> list[TakenOver]:
-        """Like ``take_over_expired``, for what other incarnations of this worker claimed.
+        """Like ``take_over_expired``, for jobs that other incarnations of this worker claimed.
 
         - Does not wait for their leases to expire.
         - Leaves claims that were made without an incarnation.
@@ -157,10 +157,10 @@ class MaintenanceStore(Protocol):
         - Answers False, and writes nothing, if another incarnation has replaced it.
         - A worker that ``starts`` replaces any other incarnation of its id. What that counted in
           this row is kept, as by ``remove_worker``.
-        - What it had counted when its row was written first, or when it ``starts``, counts
-          elsewhere: in the row of its former run, or nowhere.
-        - It was seen now. If that is earlier than before, ``bound_times`` has to be called first:
-          the earlier heartbeat shows that the clock was set back.
+        - Counts from before its row was first written, or from before it ``starts``, are not
+          added again: they are in the row of its former run, or were never stored.
+        - It was seen now. If its last heartbeat is later than that, the clock was set back, and
+          ``bound_times`` has to be called first.
         """
 
     @abstractmethod

@@ -80,9 +80,9 @@ class QueryStore(Protocol):
 
     @abstractmethod
     async def work_counts(self, namespace: str | None) -> dict[str, list[TaskCounts]]:
-        """What all workers have counted, live and gone, by namespace.
+        """The counts of all workers, live and removed, by namespace.
 
-        - Of one moment: a worker that signs off meanwhile counts once.
+        - One consistent view: a worker that signs off meanwhile counts once.
         """
 
     @abstractmethod

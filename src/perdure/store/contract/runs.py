@@ -48,7 +48,7 @@ class RunStore(Protocol):
         - An existing id in the namespace raises ``RunExists`` ("fail"), returns that run and
           writes nothing ("use_existing"), or replaces that run with all its rows, taking its jobs
           from their workers ("replace"). It is created later than that run, even if the clock has
-          not moved: the time tells the two apart.
+          not moved: the time distinguishes the two.
         - Of concurrent submissions of one id, exactly one is new.
         - A run with a ``cooldown`` is added as skipped, without starting anything, if a run of its
           flow with one started, or completed, less than that ago. Child runs and skipped runs do

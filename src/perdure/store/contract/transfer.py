@@ -190,7 +190,7 @@ class ScheduleRow(TransferRow, tag="schedule"):
 
 
 class PastCountRow(TransferRow, tag="past_count"):
-    """One counter of workers that are gone, for one task and queue."""
+    """One counter of removed workers, for one task and queue."""
 
     namespace: str
     task: str

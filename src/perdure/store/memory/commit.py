@@ -29,7 +29,7 @@ from perdure.store.contract.refusals import refused
 from perdure.store.memory.jobs import fresh, settle
 from perdure.store.memory.places import start_next, takes_place
 from perdure.store.memory.records import NOT_STICKY, StoredJob, StoredRun
-from perdure.store.memory.submit import add_events, begin, make_due, remove_job, wake_parent
+from perdure.store.memory.submit import add_events, add_work, make_due, remove_job, wake_parent
 from perdure.store.memory.transaction import Transaction
 
 _DONE = CommitResult(state=CommitState.DONE)
@@ -143,7 +143,7 @@ def _write(transaction: Transaction, run: StoredRun, commit: RunCommit) -> None:
             case Retries(outcome=outcome):
                 settle(transaction, Settlement(claim=settlement.claim, outcome=outcome))
 
-    begin(transaction, run.place, commit.jobs, commit.waits, commit.children)
+    add_work(transaction, run.place, commit.jobs, commit.waits, commit.children)
     if commit.sticky is not None:
         _stick(transaction, records.runs[run.place], commit, nearest_duration(commit.sticky))
     transaction.hints.stepped(run.id, is_moved=True)

@@ -66,10 +66,10 @@ class MemoryMaintenance(MaintenanceStore):
                 ),
             )
 
-    async def acquire_lease(self, duty: str, worker: WorkerId, lease: timedelta) -> bool:
+    async def acquire_lease(self, name: str, worker: WorkerId, lease: timedelta) -> bool:
         with self._session.transaction() as transaction:
             maintenance_leases, now = transaction.state.maintenance_leases, transaction.now
-            holder = maintenance_leases.get(duty)
+            holder = maintenance_leases.get(name)
             if (
                 holder is not None
                 and holder.worker != worker
@@ -77,7 +77,7 @@ class MemoryMaintenance(MaintenanceStore):
             ):
                 return False
             span = nearest_duration(lease)
-            maintenance_leases[duty] = MaintenanceLease(worker, now + span, span)
+            maintenance_leases[name] = MaintenanceLease(worker, now + span, span)
             return True
 
     async def promote_due(self, namespace: str, limit: int) -> int:

@@ -26,7 +26,7 @@ def takes_place(transaction: Transaction, run: StoredRun, change: PlaceChange) -
 
 
 def start_next(transaction: Transaction, namespace: str, key: str) -> None:
-    """Let the runs start that are next and have a place."""
+    """Start the next runs that have a place."""
     records, now = transaction.state.records, transaction.now
     for place in _next_runs(transaction, namespace, key):
         wait = records.wait(*place, RUN_START)

@@ -302,7 +302,7 @@ def _wait_due_in(wait: StoredWait) -> Groups:
 
 
 def _listed_in(wait: StoredWait) -> Groups:
-    """Waits that end from outside; signals by name, for broadcasts."""
+    """Waits for external input; signals by name, for broadcasts."""
     match wait.type:
         case WaitType.SIGNAL:
             return ((wait.type, wait.name),)
@@ -406,7 +406,7 @@ class StoredWorker:
     seen_at: datetime
     counts: Sequence[TaskCounts] = ()
     counts_before: Sequence[TaskCounts] = ()
-    """What of ``counts`` counts elsewhere."""
+    """The part of ``counts`` that is counted elsewhere."""
 
     def is_live(self, now: datetime) -> bool:
         return now - self.seen_at <= nearest_duration(self.info.lease)
@@ -430,7 +430,7 @@ class MemoryState:
         self.limits: dict[tuple[str, str], LimitRecord] = {}
         self.workers: dict[WorkerId, StoredWorker] = {}
         self.past_counts: dict[str, list[CountRow]] = {}
-        """What workers counted that are gone, by namespace."""
+        """Counts of removed workers, by namespace."""
         self.maintenance_leases: dict[str, MaintenanceLease] = {}
         self.records = RunRecords()
         self.schedules = ScheduleRecords()

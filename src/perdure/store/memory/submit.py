@@ -109,7 +109,7 @@ def _cooled(transaction: Transaction, new: NewRun) -> NewRun:
     return cooled(new, transaction.now, last)
 
 
-def begin(
+def add_work(
     transaction: Transaction,
     place: Place,
     jobs: Iterable[NewJob],
@@ -192,7 +192,7 @@ def _add(transaction: Transaction, new: NewRun, created: datetime) -> StoredRun:
     )
     transaction.put(records.put_run, run.place, None, run)
     add_events(transaction, run.place, new.events)
-    begin(transaction, run.place, new.jobs, new.waits, new.children)
+    add_work(transaction, run.place, new.jobs, new.waits, new.children)
     transaction.hints.stepped(run.id, is_moved=True)
     if run.is_ended:
         wake_parent(transaction, run)

@@ -67,10 +67,10 @@ class PostgresMaintenance(MaintenanceStore):
             has_subscribers=row[10],
         )
 
-    async def acquire_lease(self, duty: str, worker: WorkerId, lease: timedelta) -> bool:
+    async def acquire_lease(self, name: str, worker: WorkerId, lease: timedelta) -> bool:
         span = nearest_duration(lease)
         return bool(
-            await self._session.fetch("acquire_lease", self._session.moment(), duty, worker, span)
+            await self._session.fetch("acquire_lease", self._session.moment(), name, worker, span)
         )
 
     async def promote_due(self, namespace: str, limit: int) -> int:
@@ -284,7 +284,7 @@ class PostgresMaintenance(MaintenanceStore):
     async def _keep_counts(
         self, statement: str, *arguments: Any, then: tuple[str, Sequence[Any]] | None = None
     ) -> int:
-        """Keep what the workers have counted whose rows a statement returns; return how many.
+        """Keep the counts of the workers whose rows a statement returns; return how many.
 
         In the same transaction, before ``then``.
         """

@@ -38,7 +38,7 @@ async def without_place(
     commits: Sequence[RunCommit],
     now: datetime | None,
 ) -> set[tuple[str, RunId]]:
-    """The runs of these commits that would start and must wait for a place, now that they do.
+    """Queue the runs of these commits that have to wait for a place; return them.
 
     Their places and rows are locked.
     """
@@ -65,7 +65,7 @@ async def start_next(
     now: datetime | None,
     hints: WriteHints,
 ) -> None:
-    """Let the runs start that are next and have a place; their places are locked."""
+    """Start the next runs that have a place; their places are locked."""
     runs = sorted(await _next_runs(connection, statements, places)) if places else []
     if runs and await connection.fetch(statements["place_found"], now, *_columns(runs)):
         hints.due()

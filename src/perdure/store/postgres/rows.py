@@ -84,9 +84,9 @@ def job_columns(jobs: Sequence[NewJob]) -> JobColumns:
 def like_job_params(now: datetime | None, jobs: Sequence[NewJob]) -> InsertLikeParams | None:
     """The arguments of ``insert_like_jobs``; None if the jobs are not alike."""
     first = jobs[0]
-    shared = _beside_input(first)
+    shared = _all_but_input(first)
     for job in jobs:
-        if job.node is not None or _beside_input(job) != shared:
+        if job.node is not None or _all_but_input(job) != shared:
             return None
     return InsertLikeParams(
         now=now,
@@ -111,7 +111,7 @@ def like_job_params(now: datetime | None, jobs: Sequence[NewJob]) -> InsertLikeP
     )
 
 
-def _beside_input(job: NewJob) -> tuple[Any, ...]:
+def _all_but_input(job: NewJob) -> tuple[Any, ...]:
     return (
         job.partition,
         job.namespace,

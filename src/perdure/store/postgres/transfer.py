@@ -65,7 +65,7 @@ class PostgresDump:
             batch: list[TransferRow] = []
             size = 0
             async for row in self._rows(row_type):
-                batch.append(_kept(row_type, row, self._contents.at))
+                batch.append(_from_record(row_type, row, self._contents.at))
                 size += size_of(row)
                 if len(batch) == BATCH_ROWS_MAX or size >= BATCH_BYTES_MAX:
                     yield batch
@@ -151,7 +151,7 @@ class PostgresTransfer(TransferStore):
 
     async def _load_batch(self, connection: Connection, batch: Sequence[TransferRow]) -> None:
         row_type = type(batch[0])
-        rows = [_row(row_type, each) for each in batch]
+        rows = [_values(row_type, each) for each in batch]
         if row_type is DefinitionRow:
             await connection.executemany(self._session.statements["load_definition"], rows)
             return
@@ -173,7 +173,7 @@ def _outages_reported(url: str) -> Iterator[None]:
         raise StoreError(LOST.fault(url=url, reason=reason)) from error
 
 
-def _kept(row_type: type[TransferRow], row: Record, now: datetime) -> TransferRow:
+def _from_record(row_type: type[TransferRow], row: Record, now: datetime) -> TransferRow:
     if row_type is JobRow:
         *values, lease_until, was_alone = row
         job = JobRow(**dict(zip(columns_of(row_type), values, strict=True)))
@@ -197,10 +197,10 @@ _REWRITTEN: dict[str, Convert] = {
 _NEWS = (HintType.READY, HintType.SCHEDULED, HintType.DUE)
 
 
-def _row(row_type: type[TransferRow], kept: TransferRow) -> list[Any]:
+def _values(row_type: type[TransferRow], row: TransferRow) -> list[Any]:
     columns = columns_of(row_type)
-    row = converted(attrgetter(*columns)(kept), types_of(row_type), _WRITTEN)
+    values = converted(attrgetter(*columns)(row), types_of(row_type), _WRITTEN)
     for at, column in enumerate(columns):
-        if column in _REWRITTEN and row[at] is not None:
-            row[at] = _REWRITTEN[column](row[at])
-    return row
+        if column in _REWRITTEN and values[at] is not None:
+            values[at] = _REWRITTEN[column](values[at])
+    return values

@@ -251,7 +251,7 @@ decode_counts = msgspec.json.Decoder(list[TaskCounts]).decode
 
 
 def work_counts(rows: Iterable[Row]) -> dict[str, list[TaskCounts]]:
-    """Counts by namespace, from those of workers that are gone and the rows of the others."""
+    """Counts by namespace, from the counters of removed workers and the rows of registered ones."""
     found: dict[str, list[CountRow]] = {}
     for namespace, task, queue, name, value, counts, before in rows:
         of_namespace = found.setdefault(namespace, [])

@@ -647,7 +647,7 @@ class SqliteJobs(JobStore):
     async def requeue_unknown(
         self, worker: WorkerId, known: Sequence[JobId], incarnation: int | None = None
     ) -> int:
-        def give_back(transaction: Transaction) -> int:
+        def requeue(transaction: Transaction) -> int:
             rows = transaction.rows("claimed_by_worker", worker=worker, incarnation=incarnation)
             held = [SqliteJobRow._make(row) for row in rows]
             kept = set(known)
@@ -655,7 +655,7 @@ class SqliteJobs(JobStore):
             move(transaction, Transition.REQUEUE, moves)
             return len(moves)
 
-        return await self._session.write(give_back)
+        return await self._session.write(requeue)
 
 
 def _current(transaction: Transaction, claims: Sequence[Claim]) -> dict[Claim, tuple[int, str]]:

@@ -43,9 +43,9 @@ class SqliteMaintenance(MaintenanceStore):
             lambda transaction: _poll(transaction, namespace, after_partition)
         )
 
-    async def acquire_lease(self, duty: str, worker: WorkerId, lease: timedelta) -> bool:
+    async def acquire_lease(self, name: str, worker: WorkerId, lease: timedelta) -> bool:
         def lead(transaction: Transaction) -> bool:
-            parameters = {"duty": duty, "worker": worker, "lease": micros_in(lease)}
+            parameters = {"lease_name": name, "worker": worker, "lease": micros_in(lease)}
             parameters["now"] = transaction.now
             return transaction.write("acquire_lease", **parameters) > 0
 
@@ -74,7 +74,7 @@ class SqliteMaintenance(MaintenanceStore):
                 transaction.hints.queued(job.status, with_worker(job.partition, None))
             return len(jobs)
 
-        # Every worker asks often, and nearly always in vain.
+        # Every worker asks often, and hardly ever finds any.
         return await self._session.write(release) if await self._session.read(find) else 0
 
     async def take_over_expired(self, namespace: str, limit: int) -> list[TakenOver]:
@@ -276,7 +276,7 @@ def _poll(transaction: Transaction, namespace: str, after_partition: str) -> Pol
 
 
 def _keep_counts(transaction: Transaction, workers: Sequence[Row]) -> None:
-    """Keep what these workers have counted, given their rows."""
+    """Keep the counts of these workers, given their rows."""
     for namespace, counts, before in workers:
         counted = counted_since(decode_counts(counts), decode_counts(before))
         transaction.write_rows("keep_counts", [(namespace, *row) for row in counted])

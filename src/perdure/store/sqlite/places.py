@@ -22,7 +22,7 @@ def takes_place(
 
 
 def start_next(transaction: Transaction, namespace: str, key: str) -> None:
-    """Let the runs start that are next and have a place."""
+    """Start the next runs that have a place."""
     runs = _next_runs(transaction, namespace, key)
     if runs and transaction.write(
         "place_found", namespace=namespace, runs=as_json(runs), now=transaction.now

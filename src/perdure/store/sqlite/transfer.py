@@ -149,7 +149,7 @@ class SqliteDump:
         batch: list[TransferRow] = []
         size = 0
         for row in self._connection.execute(self._statement(row_type)):
-            batch.append(self._kept(row_type, row))
+            batch.append(self._transfer_row(row_type, row))
             size += size_of(row)
             if len(batch) == BATCH_ROWS_MAX or size >= BATCH_BYTES_MAX:
                 yield batch
@@ -157,9 +157,9 @@ class SqliteDump:
         if batch:
             yield batch
 
-    def _kept(self, row_type: type[TransferRow], row: Row) -> TransferRow:
+    def _transfer_row(self, row_type: type[TransferRow], row: Row) -> TransferRow:
         try:
-            return _kept(row_type, row, self._contents.at)
+            return _transfer_row(row_type, row, self._contents.at)
         except (
             ValueError,
             TypeError,
@@ -230,13 +230,13 @@ def _contents(connection: sqlite3.Connection, place: SqliteAddress, now: datetim
     )
 
 
-def _kept(row_type: type[TransferRow], row: Row, now: datetime) -> TransferRow:
+def _transfer_row(row_type: type[TransferRow], row: Row, now: datetime) -> TransferRow:
     columns = columns_of(row_type)
     values = converted(row[: len(columns)], types_of(row_type), _READ)
-    kept = convert(dict(zip(columns, values, strict=True)), row_type, builtin_types=_AS_THEY_ARE)
-    if isinstance(kept, JobRow):
-        return release_lease(kept, moment_or_none(row[-2]), bool(row[-1]), now)
-    return kept
+    found = convert(dict(zip(columns, values, strict=True)), row_type, builtin_types=_AS_THEY_ARE)
+    if isinstance(found, JobRow):
+        return release_lease(found, moment_or_none(row[-2]), bool(row[-1]), now)
+    return found
 
 
 _WRITTEN: dict[Any, Convert] = {MOMENT: micros, NAMES: as_json}
@@ -256,18 +256,18 @@ def _add(connection: sqlite3.Connection, prefix: str, batch: Sequence[TransferRo
     marks = ", ".join("?" * len(columns))
     connection.executemany(
         f"{verb} INTO {prefix}{TABLES[row_type].name} ({', '.join(columns)}) VALUES ({marks})",
-        [_row(row_type, columns, each) for each in batch],
+        [_values(row_type, columns, each) for each in batch],
     )
     large = [(job.id, job.input) for job in batch if isinstance(job, JobRow) and _is_large(job)]
     connection.executemany(f"INSERT INTO {prefix}large_inputs (job_id, input) VALUES (?, ?)", large)
 
 
-def _row(row_type: type[TransferRow], columns: Sequence[str], kept: TransferRow) -> list[Any]:
+def _values(row_type: type[TransferRow], columns: Sequence[str], row: TransferRow) -> list[Any]:
     types = dict(zip(columns_of(row_type), types_of(row_type), strict=True))
-    row = converted(attrgetter(*columns)(kept), [types[name] for name in columns], _WRITTEN)
-    if isinstance(kept, JobRow) and _is_large(kept):
-        row[columns.index("input")] = None
-    return row
+    values = converted(attrgetter(*columns)(row), [types[name] for name in columns], _WRITTEN)
+    if isinstance(row, JobRow) and _is_large(row):
+        values[columns.index("input")] = None
+    return values
 
 
 def _is_large(job: JobRow) -> bool:

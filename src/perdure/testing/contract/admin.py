@@ -463,7 +463,7 @@ class TestAdminPauseQueue:
         assert await claim_ids(store) == []
         assert await claim_ids(store, rules=RULES) == []
 
-    async def test_tells_workers_to_look(self, store: Store, second: Store) -> None:
+    async def test_wakes_workers(self, store: Store, second: Store) -> None:
         listeners = [Listener(handle) for handle in (store, second)]
 
         await store.admin.pause_queue(NAMESPACE, PARTITION.queue, "ann")
@@ -596,7 +596,7 @@ class TestAdminInspectStorage:
             OrphanedRun(run=RUN, namespace=OTHER_NAMESPACE),
         }
 
-    async def test_tells_when_anything_was_last_recorded(
+    async def test_returns_when_anything_was_last_recorded(
         self, store: Store, clock: ManualClock
     ) -> None:
         """Finding 36: a clock that was set back since is noticed."""

@@ -227,7 +227,9 @@ class TestClaimJobsInOrder:
 
         assert await claim_ids(store) == [just_more_urgent, patient, just_too_late]
 
-    async def test_tells_ranks_a_microsecond_apart(self, store: Store, clock: ManualClock) -> None:
+    async def test_distinguishes_ranks_a_microsecond_apart(
+        self, store: Store, clock: ManualClock
+    ) -> None:
         later, earlier = new_job(run_at=clock()), new_job(run_at=clock() - SECOND / 1_000_000)
         await store.jobs.insert([later, earlier])
 
@@ -302,7 +304,7 @@ class TestClaimJobsAfterAFailure:
 
         assert await claim_ids(store, worker=OTHER_WORKER) == [claimed.id]
 
-    async def test_begins_the_hold_off_when_the_job_is_ready_again(
+    async def test_starts_the_hold_off_when_the_job_is_ready_again(
         self, store: Store, clock: ManualClock
     ) -> None:
         claimed = await claim_new(store)
@@ -506,7 +508,7 @@ class TestConcurrentWrites:
         assert set(ended) <= {Status.COMPLETED, Status.CANCELLED}
         assert ended.total() == len(claims)
 
-    async def test_lead_a_duty_alone(self, store: Store) -> None:
+    async def test_acquire_a_maintenance_lease_alone(self, store: Store) -> None:
         async def lead(handle: Store, number: int) -> bool:
             return await handle.maintenance.acquire_lease(
                 "maintenance", WorkerId(f"worker-{number}"), MINUTE

@@ -218,7 +218,7 @@ class TestMaintenanceBoundTimes:
 
         assert await due_keys(store) == ["ship"]
 
-    async def test_limits_that_nobody_claims_under_are_bounded_too(
+    async def test_limits_without_claims_are_bounded_too(
         self, store: Store, clock: ManualClock
     ) -> None:
         rule = LimitRule(key="mailer", spacing=MINUTE)

@@ -26,7 +26,7 @@ from perdure.model.run import (
 from perdure.store.contract import EventsAfter, Store
 from perdure.store.memory.store import MemoryStore
 from perdure.testing.contract.operations.jobs import (
-    Operation,
+    StoreCall,
     clear,
     random_operations,
     random_run_operations,
@@ -43,7 +43,7 @@ OPERATIONS_EACH = 60
     "draw", [random_operations, random_run_operations, random_schedule_operations]
 )
 async def test_agrees_with_memory_on_any_sequence_of_operations(
-    store: Store, clock: ManualClock, draw: Callable[[Random, int], list[Operation]]
+    store: Store, clock: ManualClock, draw: Callable[[Random, int], list[StoreCall]]
 ) -> None:
     """The same sequences in every run; ``PERDURE_TEST_SEED`` chooses others to search further."""
     first = int(os.environ.get("PERDURE_TEST_SEED", "0"))
@@ -53,12 +53,12 @@ async def test_agrees_with_memory_on_any_sequence_of_operations(
         if difference is not None:
             sequence = await shortened(store, clock, sequence)
             difference = await first_difference(store, clock, sequence)
-            story = "\n".join(f"{each.name} {each.arguments}" for each in sequence)
-            pytest.fail(f"after\n{story}\n{difference}")
+            calls = "\n".join(f"{each.name} {each.arguments}" for each in sequence)
+            pytest.fail(f"after\n{calls}\n{difference}")
 
 
 async def first_difference(
-    subject: Store, clock: ManualClock, sequence: list[Operation]
+    subject: Store, clock: ManualClock, sequence: list[StoreCall]
 ) -> str | None:
     """Do the same to the subject and to memory until they disagree."""
     await clear(subject, clock)
@@ -78,8 +78,8 @@ async def first_difference(
 
 
 async def shortened(
-    subject: Store, clock: ManualClock, sequence: list[Operation]
-) -> list[Operation]:
+    subject: Store, clock: ManualClock, sequence: list[StoreCall]
+) -> list[StoreCall]:
     """Leave out every operation that the difference does not need."""
     for index in reversed(range(len(sequence))):
         shorter = sequence[:index] + sequence[index + 1 :]

@@ -178,7 +178,7 @@ class TestQueriesEndedRuns:
 
 
 class TestQueriesPrunedUntil:
-    async def test_tells_the_latest_end_that_was_pruned_of_each_type(
+    async def test_returns_the_latest_end_that_was_pruned_of_each_type(
         self, store: Store, clock: ManualClock
     ) -> None:
         ends = {}

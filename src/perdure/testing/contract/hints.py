@@ -190,7 +190,7 @@ class TestSubscribe:
         await here.receives(READY, PARTITION.text)
         await there.receives(READY, PARTITION.text)
 
-    async def test_tells_of_a_job_scheduled(self, store: Store, second: Store) -> None:
+    async def test_announces_a_job_scheduled(self, store: Store, second: Store) -> None:
         here, there = Listener(store), Listener(second)
 
         await insert(store, delay=MINUTE)
@@ -199,7 +199,7 @@ class TestSubscribe:
         await there.receives(SCHEDULED, "")
 
     @pytest.mark.parametrize("name", CASES)
-    async def test_tells_every_handle_that_a_job_was(
+    async def test_notifies_every_handle_that_a_job_was(
         self, store: Store, second: Store, clock: ManualClock, name: str
     ) -> None:
         case = CASES[name]
@@ -215,7 +215,7 @@ class TestSubscribe:
         for listener, found_type in zip(listeners, case.hints * 2, strict=True):
             await listener.receives(found_type, text if found_type is READY else claim.id)
 
-    async def test_tells_of_a_queue_resumed(self, store: Store, second: Store) -> None:
+    async def test_announces_a_queue_resumed(self, store: Store, second: Store) -> None:
         await insert(store)
         await store.admin.pause_queue(NAMESPACE, PARTITION.queue, None)
         listener = Listener(second)
@@ -224,7 +224,7 @@ class TestSubscribe:
 
         await listener.receives(READY, PARTITION.text)
 
-    async def test_tells_every_partition_that_a_limit_has_room_again(
+    async def test_notifies_every_partition_that_a_limit_has_room_again(
         self, store: Store, second: Store
     ) -> None:
         await insert(store)
@@ -235,7 +235,7 @@ class TestSubscribe:
 
         await listener.receives(READY, "another partition under the same limit")
 
-    async def test_tells_nothing_any_more_once_stopped(self, store: Store) -> None:
+    async def test_publishes_nothing_once_stopped(self, store: Store) -> None:
         stopped, listening = Listener(store), Listener(store)
         stopped.stop()
         stopped.stop()
@@ -256,7 +256,7 @@ class TestSubscribe:
 
         await listener.receives(READY, PARTITION.text)
 
-    async def test_tells_the_last_news_of_a_handle_that_is_closed_at_once(
+    async def test_publishes_the_last_hint_of_a_handle_that_is_closed_at_once(
         self, store: Store
     ) -> None:
         listener = Listener(store)
@@ -306,7 +306,7 @@ ABOUT_RUN, DUE = HintType.RUN, HintType.DUE
 
 
 class TestHintsAboutRuns:
-    async def test_tell_of_a_run_that_begins_and_of_its_partitions_and_times(
+    async def test_announce_a_run_that_starts_with_its_partitions_and_times(
         self, store: Store, second: Store
     ) -> None:
         listeners = [Listener(handle) for handle in (store, second) for _ in range(4)]
@@ -320,7 +320,7 @@ class TestHintsAboutRuns:
             await here[2].receives(READY, node_partition("print").text)
             await here[3].receives(DUE)
 
-    async def test_tell_of_a_step(self, store: Store, second: Store) -> None:
+    async def test_announce_a_step(self, store: Store, second: Store) -> None:
         await submit(store)
         here, there = Listener(store), Listener(second)
 
@@ -346,7 +346,7 @@ class TestHintsAboutRuns:
         await dues.receives(DUE)
 
     @pytest.mark.parametrize("is_open", [False, True])
-    async def test_tell_of_a_wait_that_gets_a_time_to_be_due_at(
+    async def test_announce_a_wait_that_gets_a_due_time(
         self, store: Store, second: Store, clock: ManualClock, is_open: bool
     ) -> None:
         await submit(store, waits=(approval(),) if is_open else ())
@@ -356,9 +356,7 @@ class TestHintsAboutRuns:
 
         await listener.receives(DUE)
 
-    async def test_tell_of_a_job_that_goes_back_to_the_queue(
-        self, store: Store, second: Store
-    ) -> None:
+    async def test_announce_a_job_that_is_requeued(self, store: Store, second: Store) -> None:
         claimed = await claim_new_node(store)
         listener = Listener(second)
 
@@ -366,7 +364,7 @@ class TestHintsAboutRuns:
 
         await listener.receives(READY, NODE_PARTITION.text)
 
-    async def test_tell_workers_of_jobs_that_a_step_takes_away(
+    async def test_notify_workers_of_jobs_that_a_step_removes(
         self, store: Store, second: Store
     ) -> None:
         claimed = await claim_new_node(store)
@@ -376,7 +374,7 @@ class TestHintsAboutRuns:
 
         await listener.receives(ABORTING, claimed.id)
 
-    async def test_tell_workers_of_jobs_that_are_canceled(
+    async def test_notify_workers_of_jobs_that_are_canceled(
         self, store: Store, second: Store
     ) -> None:
         claimed = await claim_new_node(store)
@@ -386,7 +384,9 @@ class TestHintsAboutRuns:
 
         await listener.receives(ABORTING, claimed.id)
 
-    async def test_tell_workers_of_jobs_that_are_parked(self, store: Store, second: Store) -> None:
+    async def test_notify_workers_of_jobs_that_are_parked(
+        self, store: Store, second: Store
+    ) -> None:
         claimed = await claim_new_node(store)
         listener = Listener(second)
 
@@ -394,7 +394,7 @@ class TestHintsAboutRuns:
 
         await listener.receives(ABORTING, claimed.id)
 
-    async def test_tell_workers_of_jobs_of_a_run_that_is_replaced(
+    async def test_notify_workers_of_jobs_of_a_run_that_is_replaced(
         self, store: Store, second: Store
     ) -> None:
         claimed = await claim_new_node(store)
@@ -414,7 +414,7 @@ class TestHintsAboutRuns:
         await partitions.receives(READY, NODE_PARTITION.text)
         await dues.receives(DUE)
 
-    async def test_tell_of_partitions_that_a_new_version_moves_jobs_to(
+    async def test_announce_partitions_that_a_new_version_moves_jobs_to(
         self, store: Store, second: Store
     ) -> None:
         await submit(store, jobs=(node_job(),))
@@ -424,7 +424,7 @@ class TestHintsAboutRuns:
 
         await listener.receives(READY, node_partition(version="v2").text)
 
-    async def test_tell_of_a_parent_that_can_continue(self, store: Store, second: Store) -> None:
+    async def test_announce_a_parent_that_can_continue(self, store: Store, second: Store) -> None:
         await submit(store, waits=(child_wait(),), children=(new_child(),))
         listener = Listener(second)
 
@@ -432,7 +432,7 @@ class TestHintsAboutRuns:
 
         await listener.receives(DUE)
 
-    async def test_tell_of_a_child_that_is_given_up(
+    async def test_announce_a_child_that_is_given_up(
         self, store: Store, second: Store, clock: ManualClock
     ) -> None:
         await submit(store, waits=(child_wait(),), children=(new_child(),))
@@ -442,7 +442,7 @@ class TestHintsAboutRuns:
 
         await listener.receives(DUE)
 
-    async def test_tell_every_partition_that_a_limit_has_room_again(
+    async def test_notify_every_partition_that_a_limit_has_room_again(
         self, store: Store, second: Store
     ) -> None:
         await submit(store, jobs=(node_job(),))

@@ -289,10 +289,10 @@ class TestMaintenanceTakeOverExpired:
 
         await store.maintenance.take_over_expired(NAMESPACE, 10)
 
-        [death] = await store.queries.failed_attempts(claimed.id)
-        assert death.failure == lease_expired(WORKER)
-        assert death.failure.code == "job.lease_expired"
-        assert (death.attempt, death.worker, death.at) == (1, WORKER, clock())
+        [failed] = await store.queries.failed_attempts(claimed.id)
+        assert failed.failure == lease_expired(WORKER)
+        assert failed.failure.code == "job.lease_expired"
+        assert (failed.attempt, failed.worker, failed.at) == (1, WORKER, clock())
 
     async def test_makes_the_old_claim_stale(self, store: Store, clock: ManualClock) -> None:
         stale = await claim_new(store)

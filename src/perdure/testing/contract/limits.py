@@ -488,7 +488,7 @@ class TestQueriesLimitUsage:
         assert spaced.usage.last_start_at == began
         assert room_under(SPACED_CALLS, spaced.usage, clock()).opens_at == began + 10 * SECOND
 
-    async def test_tells_nothing_of_a_batch_that_raised(self, store: Store) -> None:
+    async def test_publishes_nothing_of_a_batch_that_raised(self, store: Store) -> None:
         """Finding 32: the memory store kept limit changes of a batch that raised later."""
         await insert_many(store, 2)
         closing, broken = (job.claim for job in (await claim(store)).jobs)
@@ -505,7 +505,7 @@ class TestQueriesLimitUsage:
         assert use.usage == LimitUsage()
         assert await status_of(store, closing.id) is Status.ACTIVE
 
-    async def test_tells_until_when_a_limit_is_closed(
+    async def test_returns_until_when_a_limit_is_closed(
         self, store: Store, clock: ManualClock
     ) -> None:
         until = clock() + MINUTE

@@ -98,7 +98,7 @@ class TestLiveSubscribers:
 
 
 class TestLivePublish:
-    async def test_writes_nothing_while_nobody_subscribes(
+    async def test_writes_nothing_without_subscribers(
         self, store: Store, clock: ManualClock
     ) -> None:
         await subscribe(store, namespace=OTHER_NAMESPACE)

@@ -1,4 +1,4 @@
-"""Maintenance: polling, leases of duties, due and expired jobs, workers, retention of jobs."""
+"""Maintenance: polling, named leases, due and expired jobs, workers, retention of jobs."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ class TestMaintenancePoll:
         assert list(second.partitions) == texts[POLL_PARTITIONS_MAX:]
         assert (await store.maintenance.poll(NAMESPACE, texts[-1])).partitions == ()
 
-    async def test_tells_what_is_due_next_in_its_namespace(
+    async def test_returns_what_is_due_next_in_its_namespace(
         self, store: Store, clock: ManualClock
     ) -> None:
         began_at = clock()
@@ -132,7 +132,7 @@ class TestMaintenancePoll:
             next_deadline_at=began_at + 4 * MINUTE,
         )
 
-    async def test_tells_nothing_due_when_nothing_is(
+    async def test_reports_nothing_due_when_nothing_is(
         self, store: Store, clock: ManualClock
     ) -> None:
         await claim_new(store, deadline=MINUTE)
@@ -147,7 +147,7 @@ class TestMaintenancePoll:
 
 class TestMaintenanceReleaseSticky:
     @pytest.mark.parametrize("how", ["time", "removed", "silent", "clock set back"])
-    async def test_lets_anybody_claim_jobs_that_waited_for_one_worker(
+    async def test_lets_any_worker_claim_jobs_that_waited_for_one(
         self, store: Store, clock: ManualClock, how: str
     ) -> None:
         await store.maintenance.register_worker(worker_info(lease=HOUR))
@@ -289,7 +289,7 @@ class TestMaintenanceAcquireLease:
         assert await store.maintenance.acquire_lease("maintenance", OTHER_WORKER, LEASE)
         assert not await store.maintenance.acquire_lease("maintenance", WORKER, LEASE)
 
-    async def test_keeps_duties_apart(self, store: Store) -> None:
+    async def test_distinguishes_leases_by_name(self, store: Store) -> None:
         assert await store.maintenance.acquire_lease("maintenance", WORKER, LEASE)
         assert await store.maintenance.acquire_lease("schedules", OTHER_WORKER, LEASE)
 
@@ -498,7 +498,7 @@ class TestMaintenanceRegisterWorker:
 
         assert await sent_in(store) == 7
 
-    async def test_counts_nothing_twice_when_a_process_registers_anew(self, store: Store) -> None:
+    async def test_counts_nothing_twice_when_a_process_registers_again(self, store: Store) -> None:
         """Its sign-off failed, so its row is still there."""
         await store.maintenance.register_worker(worker_info(), starts=True)
         await store.maintenance.register_worker(worker_info(), [sent(5)])

@@ -649,7 +649,7 @@ COMMANDS: dict[str, Command] = {
 
 
 class TestClaimingAJobOfARun:
-    async def test_tells_everything_of_it(self, store: Store, clock: ManualClock) -> None:
+    async def test_returns_all_of_its_fields(self, store: Store, clock: ManualClock) -> None:
         job = node_job("pack#2[7]", priority=2, max_attempts=5, policy=b"p", group="g")
         await submit(store, jobs=(job,))
         created_at = clock()
@@ -694,7 +694,7 @@ class TestClaimingAJobOfARun:
         assert [job.node for job in claimed] == [None, NodeRef(run=RUN, key="pack"), None]
         assert [job.priority for job in claimed] == [2, 3, 4]
 
-    async def test_is_undone_by_giving_it_back(self, store: Store) -> None:
+    async def test_is_undone_by_requeuing_it(self, store: Store) -> None:
         claimed = await claim_new_node(store)
 
         assert await settle(store, claimed, Requeued()) is Status.WAITING
@@ -735,7 +735,7 @@ class TestClaimingAJobOfARun:
         assert not await is_still_claimed(store, claimed)
         assert len(await claim_nodes(store)) == 1
 
-    async def test_tells_the_crashes_of_a_plain_job_too(
+    async def test_returns_the_crashes_of_a_plain_job_too(
         self, store: Store, clock: ManualClock
     ) -> None:
         await claim_new(store, namespace=NAMESPACE, partition=node_partition(flow=""), priority=5)
@@ -776,9 +776,7 @@ class TestTakingOverAJobOfARun:
         [job_left] = await store.queries.run_jobs(NAMESPACE, RUN)
         assert (job_left.status, job_left.crashes) == (Status.WAITING, 5)
 
-    async def test_treats_plain_jobs_beside_it_alike(
-        self, store: Store, clock: ManualClock
-    ) -> None:
+    async def test_treats_plain_jobs_alike(self, store: Store, clock: ManualClock) -> None:
         claimed = await claim_new_node(store)
         plain = await claim_new(store, namespace=NAMESPACE)
         clock.advance(MINUTE)

@@ -215,7 +215,7 @@ class TestAdminQueueStats:
         assert await store.admin.queue_stats("unknown") == []
 
     @pytest.mark.parametrize("status", sorted(Status))
-    async def test_counts_up_to_a_bound_and_tells_that_there_are_more(
+    async def test_counts_up_to_a_bound_and_reports_that_there_are_more(
         self, store: Store, status: Status
     ) -> None:
         """Finding 21: counting read every job of every queue."""
@@ -238,7 +238,7 @@ class TestAdminQueueStats:
             replace(depth("mail", 1), namespace="team-b"),
         ]
 
-    async def test_tells_queues_apart_by_their_whole_name(self, store: Store) -> None:
+    async def test_distinguishes_queues_by_their_whole_name(self, store: Store) -> None:
         names = ["a", 'a"', 'a",', "a\\", "aa", "é", "a#", "[", "~1.0"]
         for name in names:
             await insert_many(store, 2, partition=Partition(queue=name, task="t", keys=("k",)))
@@ -291,7 +291,7 @@ class TestQueriesFindResult:
 
 
 class TestQueriesJobStates:
-    async def test_tells_status_progress_and_outcome(self, store: Store) -> None:
+    async def test_returns_status_progress_and_outcome(self, store: Store) -> None:
         claimed = await claim_new(store)
         progress = Progress(percent=50, message="half")
         await settle(store, claimed, Completed(output=b"1"), progress=progress)
@@ -314,7 +314,7 @@ class TestQueriesJobStates:
         assert await store.queries.job_states([]) == {}
 
     @pytest.mark.parametrize("outcome_type", [Failed, DeadLettered])
-    async def test_tells_the_last_failure_when_it_ended_badly(
+    async def test_returns_the_last_failure_of_an_unsuccessful_job(
         self, store: Store, clock: ManualClock, outcome_type: type[Failed] | type[DeadLettered]
     ) -> None:
         claimed = await claim_new(store)
@@ -327,7 +327,9 @@ class TestQueriesJobStates:
 
         assert state.failure == failure("the last one")
 
-    async def test_tells_why_a_job_was_cancelled_when_its_body_said_so(self, store: Store) -> None:
+    async def test_returns_why_a_job_was_cancelled_if_its_body_gave_a_reason(
+        self, store: Store
+    ) -> None:
         claimed = await claim_new(store)
         await store.admin.change_jobs(Transition.ABORT, NAMESPACE, [claimed.id])
         await settle(store, claimed, Cancelled(failure=failure("cleaned up")))
@@ -337,7 +339,7 @@ class TestQueriesJobStates:
         assert (state.status, state.failure) == (Status.CANCELLED, failure("cleaned up"))
 
     @pytest.mark.parametrize("status", sorted(Status))
-    async def test_tells_no_failure_while_a_job_may_still_succeed(
+    async def test_reports_no_failure_while_a_job_may_still_succeed(
         self, store: Store, status: Status
     ) -> None:
         there = await insert_in_status(store, status)
@@ -346,7 +348,7 @@ class TestQueriesJobStates:
 
         assert (state.failure is not None) == (status in {Status.FAILED, Status.DEAD})
 
-    async def test_tells_no_failure_of_a_job_that_is_retried(self, store: Store) -> None:
+    async def test_reports_no_failure_of_a_job_that_is_retried(self, store: Store) -> None:
         claimed = await claim_new(store)
         await settle(store, claimed, Retried(failure=failure()))
 

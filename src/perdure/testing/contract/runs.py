@@ -84,7 +84,7 @@ class TestRunsLoad:
             StoredEvent(number=2, at=clock(), data=b'{"type":"two"}', value=None),
         ]
 
-    async def test_begins_with_the_snapshot_if_there_is_one(self, store: Store) -> None:
+    async def test_starts_with_the_snapshot_if_there_is_one(self, store: Store) -> None:
         await run_of(store, 5, snapshot=Snapshot(number=3, data=b"three"))
 
         loaded = await load(store, number=None)
@@ -234,7 +234,7 @@ class TestRunsEventValues:
 
 
 async def various(store: Store, clock: ManualClock) -> None:
-    """Runs that differ in every way a filter can tell, each a second younger."""
+    """Runs that differ in every way a filter can distinguish, each a second younger."""
     await submit(store, id=RunId("a"))
     clock.advance(SECOND)
     await submit(store, id=RunId("b"), version="v2", status=WAITING)

@@ -173,7 +173,7 @@ class TestSchedulesCommit:
         assert answer.submitted.run.status is RunStatus.SKIPPED
         assert await read_schedule(store) == other
 
-    async def test_tells_workers_to_look(self, store: Store, second: Store) -> None:
+    async def test_wakes_workers(self, store: Store, second: Store) -> None:
         listener = Listener(second)
         await save_schedule(store)
 
@@ -232,7 +232,7 @@ class TestMaintenanceDueSchedules:
             "first"
         ]
 
-    async def test_is_announced_by_the_survey(self, store: Store) -> None:
+    async def test_is_announced_by_the_poll(self, store: Store) -> None:
         assert (await store.maintenance.poll(NAMESPACE)).next_tick_at is None
         await save_schedule(store, "later", due_at=START + 2 * HOUR)
         await save_schedule(store, "sooner", due_at=START + HOUR)
@@ -240,7 +240,7 @@ class TestMaintenanceDueSchedules:
 
         assert (await store.maintenance.poll(NAMESPACE)).next_tick_at == START + HOUR
 
-    async def test_lets_go_of_one_that_was_advanced(self, store: Store, clock: ManualClock) -> None:
+    async def test_omits_one_that_was_advanced(self, store: Store, clock: ManualClock) -> None:
         first = await save_schedule(store)
         clock.advance(HOUR)
         await commit_tick(store, first)
@@ -268,7 +268,7 @@ class TestSchedulesDelete:
 class TestCooldown:
     """Of ``runs.submit``."""
 
-    async def test_the_first_run_begins(self, store: Store) -> None:
+    async def test_the_first_run_starts(self, store: Store) -> None:
         submitted = await store.runs.submit(cooling_run())
 
         assert submitted.run.status is RunStatus.RUNNING
@@ -289,7 +289,7 @@ class TestCooldown:
         assert await store.queries.run_jobs(NAMESPACE, second.run.id) == []
         assert (await read_run(store, second.run.id)) == second.run
 
-    async def test_a_run_after_it_begins(self, store: Store, clock: ManualClock) -> None:
+    async def test_a_run_after_it_starts(self, store: Store, clock: ManualClock) -> None:
         await store.runs.submit(cooling_run())
         clock.advance(HOUR)
 
@@ -359,7 +359,7 @@ class TestCooldown:
         assert not answer.is_new
         assert answer.run == first.run
 
-    async def test_of_many_at_once_one_begins(self, store: Store) -> None:
+    async def test_of_many_at_once_one_starts(self, store: Store) -> None:
         clones = [store.clone() for _ in range(3)]
         for each in clones:
             await each.open()

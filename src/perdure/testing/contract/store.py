@@ -45,12 +45,12 @@ from perdure.testing.contract.handles import THREADS, run_concurrently
 
 
 class TestUrl:
-    async def test_tells_where_the_store_is(self, store: Store, harness: Harness) -> None:
+    async def test_names_the_place_of_the_store(self, store: Store, harness: Harness) -> None:
         scheme, _, _ = harness.url.partition("://")
 
         assert store.url.startswith(f"{scheme}://")
 
-    async def test_is_the_same_for_a_twin(self, store: Store) -> None:
+    async def test_is_the_same_for_a_clone(self, store: Store) -> None:
         assert store.clone().url == store.url
 
 
@@ -267,7 +267,7 @@ class TestNamespaces:
         assert await store.queries.get_job(THEIRS, theirs) is not None
         assert await store.queries.get_job(None, theirs) is not None
 
-    async def test_survey_and_claim_only_their_own_partitions(self, store: Store) -> None:
+    async def test_poll_and_claim_only_their_own_partitions(self, store: Store) -> None:
         theirs = await insert(store, namespace=THEIRS)
 
         assert (await store.maintenance.poll(MINE)).partitions == ()
@@ -395,7 +395,7 @@ class TestFarTimes:
         assert await store.queries.count_jobs(JobFilter()) == 0
         await look_everywhere(store)
 
-    async def test_of_a_new_job_may_be_as_far_as_any_backend_can_tell(self, store: Store) -> None:
+    async def test_of_a_new_job_may_be_as_far_as_any_backend_can_store(self, store: Store) -> None:
         id = await insert(store, run_at=LATEST - HOUR, deadline_at=LATEST)
 
         await look_everywhere(store)

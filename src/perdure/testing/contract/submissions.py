@@ -445,7 +445,7 @@ class TestRunsSaveDefinition:
 
 
 class TestRunsGetDefinition:
-    async def test_tells_namespaces_flows_and_versions_apart(self, store: Store) -> None:
+    async def test_distinguishes_namespaces_flows_and_versions(self, store: Store) -> None:
         await store.runs.save_definition(NAMESPACE, FLOW, VERSION, b"mine")
         await store.runs.save_definition(NAMESPACE, FLOW, "v2", b"newer")
         await store.runs.save_definition(NAMESPACE, "returns", VERSION, b"other")

@@ -107,7 +107,7 @@ class TestWaitsOfACommit:
     async def test_take_the_place_of_one_that_was_left_under_their_key(
         self, store: Store, clock: ManualClock
     ) -> None:
-        """A retry may come before anybody has looked after a child that was given up."""
+        """A retry may come before a worker has handled a child that was given up."""
         await submit(store, waits=(child_wait(),), children=(new_child(),))
         await commit_next(store, cancel_all=True, status=FAILED)
         second = RunId("order-42/ship~3")
@@ -661,7 +661,7 @@ WAYS: list[dict[str, Any]] = [
 
 class TestPages:
     @pytest.mark.parametrize("part", WAYS)
-    async def test_begin_with_the_longest_open(
+    async def test_start_with_the_longest_open(
         self, store: Store, clock: ManualClock, part: dict[str, Any]
     ) -> None:
         await open_in_turn(store, clock, *(approval(key) for key in ("b", "a", "c")))
@@ -720,7 +720,7 @@ class TestPages:
 
         assert await listed_keys(store, type=WaitType.APPROVAL) == ["second", "first"]
 
-    async def test_tell_moments_apart_that_are_close(
+    async def test_distinguish_moments_that_are_close(
         self, store: Store, clock: ManualClock
     ) -> None:
         for key in ("b", "a", "c"):
@@ -768,7 +768,7 @@ class TestMaintenanceDueWaits:
             )
         ]
 
-    async def test_tell_who_decides_and_what_they_need_to_know(
+    async def test_name_the_deciders_and_what_they_need_to_know(
         self, store: Store, clock: ManualClock
     ) -> None:
         await submit(

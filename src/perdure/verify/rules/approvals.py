@@ -11,7 +11,7 @@ from perdure.model.run import AnswerState, ApprovalState, RunState
 from perdure.model.wait import LAST, ReportStatus
 from perdure.verify.load import AuditedRun
 
-_NOBODY = ApprovalState()
+_UNANSWERED = ApprovalState()
 
 
 SIGNALS_CONSUMED_ONCE_NOT_A_SIGNAL = declare(
@@ -135,7 +135,7 @@ def approvals_by_deciders(view: AuditedRun) -> Iterator[Finding]:
         node = _approval(view, step.before, event.node)
         if node is None:
             continue
-        state = step.before.approvals.get(node.id, _NOBODY)
+        state = step.before.approvals.get(node.id, _UNANSWERED)
         number, id = step.number, node.id
         deciders = {*node.deciders, *state.deciders}
         if deciders and not (event.stands_for and deciders.issuperset(event.stands_for)):
@@ -193,7 +193,7 @@ def approvals_as_decided(view: AuditedRun) -> Iterator[Finding]:
         node = _approval(view, step.before, id)
         if node is None:
             continue
-        answers = step.before.approvals.get(id, _NOBODY).answers
+        answers = step.before.approvals.get(id, _UNANSWERED).answers
         decided = decided_by(node, answers)
         if decided is None:
             yield view.finding(

@@ -125,7 +125,7 @@ ended AS (
       AND claims.ends
       AND (SELECT serials FROM good)[claims.commit] IS NOT NULL
 ),
--- Of an ended job, or of the node that its run has completed.
+-- The failures of an ended job, or of the node that its run has completed.
 forgotten AS (
     DELETE FROM {schema}.failures
     USING :claims(commit, id, ends, next_spec, #position)
@@ -476,7 +476,7 @@ WHERE jobs.id = given.id
 RETURNING jobs.status, jobs.partition_key;
 
 -- name: stop_clocks
--- Of the timeouts of runs; one that is due already is not stopped.
+-- Stops the timeouts of runs, except those already due.
 UPDATE {schema}.waits
 SET remaining = date_part('epoch', due_at - moment.now) * 1000000,
     due_at    = NULL

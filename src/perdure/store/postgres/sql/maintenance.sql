@@ -100,7 +100,7 @@ SELECT coalesce($1::timestamptz, statement_timestamp()),
        );
 
 -- name: acquire_lease
--- One that ends later than it can was acquired before the clock was set back.
+-- A lease that ends too late was acquired before the clock was set back.
 INSERT INTO {schema}.maintenance_leases AS held (name, worker, lease_until, lease)
 VALUES ($2, $3, coalesce($1::timestamptz, statement_timestamp()) + $4::interval, $4::interval)
 ON CONFLICT (name) DO UPDATE
@@ -133,7 +133,7 @@ WHERE jobs.id = ahead.id
 RETURNING jobs.id;
 
 -- name: bound_waits
--- Those for children and for places have no time of their own: one with a time is due.
+-- Waits for children and places have no due time until they are due.
 WITH ahead AS MATERIALIZED (
     SELECT run_id, namespace, key
     FROM {schema}.waits
@@ -188,7 +188,7 @@ WHERE namespace = $2
   AND lease_until > coalesce($1::timestamptz, statement_timestamp()) + $3::interval;
 
 -- name: bound_live_events
--- In turn with those who publish, who remove old ones in another order.
+-- Takes the lock of publishers, because they remove old events in another order.
 WITH turn AS MATERIALIZED (
     SELECT pg_advisory_xact_lock(hashtext('{schema}.live_events')) AS taken
 )
@@ -221,8 +221,8 @@ WHERE ctid = ANY (ARRAY (SELECT place FROM due))
 RETURNING id, partition_key;
 
 -- name: release_sticky
--- Each worker is looked up once, however many jobs wait for it. What is left of the key is that of
--- the partition, which ends with ].
+-- Each worker is looked up once, however many jobs wait for it. The job keeps the part of the key
+-- that names its partition, which ends with ].
 WITH RECURSIVE late AS MATERIALIZED (
     SELECT ctid AS place
     FROM {schema}.jobs
@@ -301,7 +301,7 @@ LIMIT $3
 FOR UPDATE SKIP LOCKED;
 
 -- name: former_claims
--- Not skipping what is locked: the worker takes over what it had claimed only once.
+-- Waits for locked rows instead of skipping them: the worker takes over its former claims only once.
 SELECT id, partition_key, worker, attempt, status, claimed_alone, limit_keys IS NOT NULL,
        run_id, node_key, epoch, coalesce($1::timestamptz, statement_timestamp())
 FROM {schema}.jobs
@@ -314,7 +314,7 @@ LIMIT $5
 FOR UPDATE;
 
 -- name: take_over
--- Those found by one of these and locked in the same transaction.
+-- Jobs that one of these statements found and locked in the same transaction.
 UPDATE {schema}.jobs
 SET status        = taken.status,
     partition_key = taken.partition_key,

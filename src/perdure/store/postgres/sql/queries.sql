@@ -150,7 +150,7 @@ ORDER BY finished_at DESC, id DESC
 LIMIT 1;
 
 -- name: work_counts
--- Of workers that are gone by counter, and the rows of the others.
+-- The counters of removed workers, and the rows of registered ones.
 SELECT namespace, task, queue, name, value, NULL::json, NULL::json
 FROM {schema}.past_counts
 WHERE $1::text IS NULL OR namespace = $1

@@ -91,8 +91,8 @@ CROSS JOIN LATERAL (
 ) AS completed;
 
 -- name: submit_run
--- One run with its events and jobs. Returns no row, and writes nothing, if its id is taken, or its
--- definition was not used lately; waits for a concurrent insert of the id.
+-- One run with its events and jobs. Returns no row, and writes nothing, if its id is taken or its
+-- definition was not used recently; waits for a concurrent insert of the id.
 WITH added AS (
     INSERT INTO {schema}.runs (
         namespace, id, flow, version, status, submission, parent_run, parent_key, summary, number,
@@ -101,7 +101,7 @@ WITH added AS (
     )
     SELECT :namespace, :id, :flow, :version, :status, :submission, :parent_run, :parent_key,
            :summary, coalesce(cardinality(:events.data), 0), :has_cooldown,
-           -- This tells it apart from a run that it replaces. A clock that was set back does, too.
+           -- Later than the run that it replaces, or earlier if the clock was set back: never equal.
            CASE
                WHEN :former BETWEEN now AND now + :step THEN :former + interval '1 microsecond'
                ELSE now
@@ -111,7 +111,7 @@ WITH added AS (
            :priority, coalesce(:start_at, now + :start_delay),
            CASE WHEN :status NOT IN ('queued', 'skipped') THEN now END,
            :place_key, :place_limit,
-           -- Of a run that waits for a place, and for nothing else.
+           -- Only for a run that waits for nothing but a place.
            CASE
                WHEN :status = 'queued' AND :start_at IS NULL AND :start_delay IS NULL
                 AND :place_key IS NOT NULL

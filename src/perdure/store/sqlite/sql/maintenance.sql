@@ -87,9 +87,9 @@ SELECT (SELECT json_group_array(partition_key) FROM partitions WHERE partition_k
        );
 
 -- name: acquire_lease
--- One that ends later than it can was acquired before the clock was set back.
+-- A lease that ends too late was acquired before the clock was set back.
 INSERT INTO {prefix}maintenance_leases (name, worker, lease_until, lease)
-VALUES (:duty, :worker, :now + :lease, :lease)
+VALUES (:lease_name, :worker, :now + :lease, :lease)
 ON CONFLICT (name) DO UPDATE
 SET worker      = excluded.worker,
     lease_until = excluded.lease_until,
@@ -111,7 +111,7 @@ WHERE job.rowid IN (
 );
 
 -- name: bound_waits
--- Those for children and for places have no time of their own: one with a time is due.
+-- Waits for children and places have no due time until they are due.
 UPDATE {prefix}waits AS wait
 SET due_at = :now
 WHERE namespace = :namespace
@@ -212,7 +212,7 @@ WHERE job.status = 'waiting'
 LIMIT :limit;
 
 -- name: release_jobs
--- What is left of the key is that of the partition, which ends with ].
+-- The job keeps the part of the key that names its partition, which ends with ].
 UPDATE {prefix}jobs
 SET partition_key = CASE
         WHEN rtrim(partition_key, '0123456789') LIKE '%]~~'
@@ -320,8 +320,8 @@ SET namespace     = excluded.namespace,
     counts        = excluded.counts,
     counts_before = CASE WHEN :starts THEN excluded.counts ELSE counts_before END,
     started_at    = CASE WHEN :starts THEN excluded.started_at ELSE started_at END,
-    -- Not back: a heartbeat of the future shows that the clock was set back, until that is dealt
-    -- with.
+    -- Never earlier: a heartbeat in the future marks a clock that was set back, until bound_times
+    -- runs.
     seen_at     = max(seen_at, excluded.seen_at)
 WHERE :starts
    OR incarnation IS excluded.incarnation;

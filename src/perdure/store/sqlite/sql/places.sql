@@ -20,7 +20,7 @@ ORDER BY rank, id
 LIMIT :limit;
 
 -- name: queue_for_place
--- A run that has waited for its time, or that was added without a look at the places.
+-- A run whose start time has come, or that was added without checking for a place.
 UPDATE {prefix}runs
 SET rank = :now + priority * :aging
 WHERE serial = :serial

@@ -126,7 +126,7 @@ ORDER BY job.finished_at DESC, job.rowid DESC
 LIMIT 1;
 
 -- name: work_counts
--- Of workers that are gone by counter, and the rows of the others.
+-- The counters of removed workers, and the rows of registered ones.
 SELECT namespace, task, queue, name, value, NULL, NULL
 FROM {prefix}past_counts
 WHERE :namespace IS NULL OR namespace = :namespace

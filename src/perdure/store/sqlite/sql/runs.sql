@@ -81,7 +81,7 @@ WHERE job.id = :id
 ON CONFLICT (owner, name) DO NOTHING;
 
 -- name: remove_suspicion
--- The job made progress: what is left of the key is that of its partition, which ends with ].
+-- The job made progress. It keeps the part of the key that names its partition, which ends with ].
 UPDATE {prefix}jobs
 SET partition_key = rtrim(partition_key, '~.0123456789'),
     claimed_alone = 0

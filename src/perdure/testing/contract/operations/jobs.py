@@ -81,8 +81,8 @@ OUTCOMES: tuple[Outcome, ...] = (
 )
 
 
-class Operation(Value):
-    """One act. ``prepare`` is called once, and what it returns is done to each store."""
+class StoreCall(Value):
+    """A call to make on each store. ``prepare`` is called once, and returns what does it."""
 
     name: str
     arguments: tuple[Any, ...]
@@ -235,27 +235,27 @@ OPERATORS = (
 )
 
 
-def random_operations(random: Random, count: int) -> list[Operation]:
+def random_operations(random: Random, count: int) -> list[StoreCall]:
     """A sequence that begins with jobs, so that the rest finds something to do."""
-    first = [Operation(name="insert", arguments=_insert_arguments(random)) for _ in range(3)]
+    first = [StoreCall(name="insert", arguments=_insert_arguments(random)) for _ in range(3)]
     return first + [_random_operation(random, _DRAWS) for _ in range(count - len(first))]
 
 
-def random_run_operations(random: Random, count: int) -> list[Operation]:
+def random_run_operations(random: Random, count: int) -> list[StoreCall]:
     """The same with runs, and now and then something else beside them."""
     first = [_random_operation(random, RUN_OFTEN[:1]) for _ in range(3)]
     return first + [_random_operation(random, _RUN_DRAWS) for _ in range(count - len(first))]
 
 
-def random_schedule_operations(random: Random, count: int) -> list[Operation]:
+def random_schedule_operations(random: Random, count: int) -> list[StoreCall]:
     """Those on schedules and flows that cool down, among those on runs and jobs."""
     first = [_random_operation(random, SCHEDULE_OFTEN[:1]) for _ in range(3)]
     return first + [_random_operation(random, _SCHEDULE_DRAWS) for _ in range(count - len(first))]
 
 
-def _random_operation(random: Random, draws: Sequence[Draw]) -> Operation:
+def _random_operation(random: Random, draws: Sequence[Draw]) -> StoreCall:
     name, *arguments = random.choice(draws)(random)
-    return Operation(name=name, arguments=tuple(arguments))
+    return StoreCall(name=name, arguments=tuple(arguments))
 
 
 def _insert_arguments(random: Random) -> tuple[Any, ...]:

@@ -39,7 +39,7 @@ Draw = Callable[[Random], tuple[Any, ...]]
 
 
 class Workload:
-    """What the operations so far have brought about, as far as later ones refer to it."""
+    """The results of the calls so far that later ones refer to."""
 
     def __init__(self, clock: ManualClock) -> None:
         self.clock = clock

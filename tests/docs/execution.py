@@ -1,7 +1,7 @@
-"""What the script of a page does besides running Python: saves files and carries out commands.
+"""Saves the files and runs the commands of a documentation page.
 
-A worker started with ``&`` runs beside the script. At the end of the page it is asked to stop,
-and must end well unless the page killed it.
+A worker started with ``&`` runs in the background. At the end of the page it is asked to stop,
+and must end without an error unless the page killed it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 
 from tests.docs.pages import ROOT
 
-PATIENCE_SECONDS = 20
+WAIT_SECONDS = 20
 _PLACEHOLDER = "ID"
 """A job's id, which a page cannot know: such a command is parsed, and not run."""
 
@@ -98,7 +98,7 @@ def _kill(arguments: list[str]) -> None:
 
 
 def _python(arguments: list[str]) -> None:
-    subprocess.run([sys.executable, *arguments], check=True, timeout=PATIENCE_SECONDS)
+    subprocess.run([sys.executable, *arguments], check=True, timeout=WAIT_SECONDS)
 
 
 def _pytest(arguments: list[str]) -> None:
@@ -148,7 +148,7 @@ def _stop_children() -> None:
     for number, child in enumerate(_children):
         child.send_signal(signal.SIGTERM)
         try:
-            _, rest = child.communicate(timeout=PATIENCE_SECONDS)
+            _, rest = child.communicate(timeout=WAIT_SECONDS)
         except subprocess.TimeoutExpired:
             child.kill()
             _, rest = child.communicate()
