@@ -7,10 +7,11 @@ import contextlib
 import itertools
 import os
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from time import thread_time
 from typing import Any
 
 from hypothesis import strategies as st
@@ -58,6 +59,8 @@ WRITES = (
     *(name for name, each in OPERATIONS.items() if each.writes and name not in REMOVES),
 )
 """Calls that write, except those that remove the targets of others."""
+CPU_SECONDS_MAX = 10.0
+"""To evaluate one condition or form."""
 EXTERNAL = ("container", "http", "llm", "script")
 """Types whose nodes would reach beyond this process."""
 
@@ -132,15 +135,25 @@ async def _execute(flow: BuiltFlow) -> None:
         )
 
 
+@contextlib.contextmanager
+def _bounded_time(example: Any) -> Iterator[None]:
+    """Nothing awaits here, so no timeout would end it."""
+    before = thread_time()
+    yield
+    if (took := thread_time() - before) > CPU_SECONDS_MAX:
+        raise BrokenPromise(f"{example!r} took {took:.1f} s")
+
+
 @asynccontextmanager
 async def _forms(_: str) -> AsyncIterator[Try]:
     async def attempt(pair: tuple[Any, Any]) -> bool:
         form, answer = pair
-        if check_schema(form):
-            return False
-        with contextlib.suppress(PerdureError):
-            with_defaults(form, answer)
-            faults_of(form, answer)
+        with _bounded_time(pair):
+            if check_schema(form):
+                return False
+            with contextlib.suppress(PerdureError):
+                with_defaults(form, answer)
+                faults_of(form, answer)
         return True
 
     yield attempt
@@ -149,11 +162,12 @@ async def _forms(_: str) -> AsyncIterator[Try]:
 @asynccontextmanager
 async def _conditions(_: str) -> AsyncIterator[Try]:
     async def attempt(pair: tuple[Any, Any]) -> bool:
-        try:
-            condition = parse_condition(pair[0])
-        except PerdureError:
-            return False
-        assert holds(condition, {"a": pair[1]}) in (True, False)
+        with _bounded_time(pair):
+            try:
+                condition = parse_condition(pair[0])
+            except PerdureError:
+                return False
+            assert holds(condition, {"a": pair[1]}) in (True, False)
         return True
 
     yield attempt

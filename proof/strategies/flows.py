@@ -55,7 +55,14 @@ def any_forms() -> st.SearchStrategy[Any]:
         ),
         max_leaves=8,
     )
-    return st.sampled_from(_FORMS) | st.builds(_wide, st.integers(1, 300)) | made | any_values()
+    wide = st.builds(_wide, st.integers(1, 300)) | _wide_forms()
+    return st.sampled_from(_FORMS) | wide | made | any_values()
+
+
+def _wide_forms() -> st.SearchStrategy[Any]:
+    return st.dictionaries(wide_patterns(), st.just(True), max_size=40).map(
+        lambda patterns: {"patternProperties": patterns, "additionalProperties": False}
+    )
 
 
 def _wide(count: int) -> Any:
@@ -88,12 +95,25 @@ _TEMPLATE_PIECES = [
 
 
 @named
+def wide_patterns() -> st.SearchStrategy[str]:
+    """Patterns with many wide ranges, which ``re`` takes up to a second to compile."""
+    start = st.sampled_from(["(?i)[", "[", "(?ai)[^", "(?i)[^"])
+    end = st.sampled_from(["]", "]{990}", "]*z", r"\d]"])
+    return st.builds(_wide_pattern, start, st.integers(0x80, 0xFFFF), st.integers(1, 150), end)
+
+
+def _wide_pattern(start: str, first: int, count: int, end: str) -> str:
+    ranges = "".join(f"{chr(first + 2 * each)}-\U0001ffff" for each in range(count))
+    return f"{start}{ranges}{end}"
+
+
+@named
 def any_conditions() -> st.SearchStrategy[Any]:
     comparison: dict[str, st.SearchStrategy[Any]] = {
         "property": st.sampled_from(_PROPERTIES) | odd_texts() | json_values(),
         "op": st.sampled_from([*OPERATORS, "is", "=="]) | json_values(),
     }
-    value = st.sampled_from(_PATTERNS) | json_values() | any_templates()
+    value = st.sampled_from(_PATTERNS) | wide_patterns() | json_values() | any_templates()
     leaves = st.fixed_dictionaries(comparison, optional={"value": value})
     return st.recursive(
         leaves | json_values(),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Any
@@ -136,6 +137,27 @@ class TestSubmit:
         async with AsyncClient(store) as stranger:
             with refused("flow.definition_corrupt", DefinitionCorrupt, flow=ordering.graph.text):
                 await stranger.runs.pause("order-3")
+
+    async def test_evaluates_a_long_condition_off_the_event_loop(self, flows_client):
+        """Its patterns are the submitter's, and thirty of them took the loop 35 s to compile."""
+        patterns = {
+            f"p{number}": "(?i)["
+            + "".join(f"{chr(0x100 + each + number)}-\uffff" for each in range(150))
+            + "]z"
+            for number in range(300)
+        }
+        where = [
+            {"property": "x", "op": "matches", "value": f"{{{{ value.{each} }}}}"}
+            for each in patterns
+        ]
+        flow = Flow("w").wait_for_signal("go", name="w", where={"any": where}).build()
+        before = time.thread_time()
+        run = await flows_client.submit(flow, patterns)
+        assert time.thread_time() - before < 1
+        assert [wait.node for wait in await flows_client.waits.list()] == ["w"]
+        await run.signal("go", {"x": "no"})
+        assert time.thread_time() - before < 2
+        assert len(await flows_client.waits.list()) == 1
 
     async def test_inserts_the_job_of_the_first_node(self, flows_client, store):
         await flows_client.submit(ordering, 3, id="order-3")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from random import Random
 from typing import Any
 
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 
 from perdure.diagnostics import render
 from perdure.errors import InvalidInput, LongEvaluation
-from perdure.expr.budget import COST_MAX, on_event_loop
+from perdure.expr.budget import COST_MAX, CostBudget, on_event_loop
 from perdure.expr.condition import (
     CONDITIONS_MAX,
     DEPTH_MAX,
@@ -30,7 +31,16 @@ from perdure.expr.condition import (
     holds,
     parse_condition,
 )
-from perdure.expr.pattern import PATTERN_MAX, TEXT_MAX, is_found, pattern_fault, search_cost
+from perdure.expr.pattern import (
+    PATTERN_MAX,
+    TEXT_MAX,
+    _built,
+    building_cost,
+    is_found,
+    pattern_fault,
+    search_cost,
+)
+from perdure.forms.schema import check_schema, faults_of
 from tests.support.refusal import refused
 
 json_values = st.recursive(
@@ -498,6 +508,17 @@ atoms = st.sampled_from(
     ["a", "b", ".", r"\d", r"\w", r"\s", r"\W", "[ab]", "[^a]", "[a-c1]", r"[\d_]", "é", "\n", "K"]
 )
 
+# Characters with unusual case: kelvin sign, long s, dotted and dotless i, digraphs, ypogegrammeni;
+# those with several uppercase letters; and those above U+FFFF, which classes treat differently.
+ODD = "kK\u212asS\u017fiI\u0130\u0131\u00e5\u212b\u01c4\u01c5\u01c6\u0345\u03b9\u03c2\u03c3\u1fbe"
+ODD += "\u00df\u1e9e\u0149\u00b5\u03bc\uab70\u13a0\ufb05\ufb06\uffff\U00010400\U00010428\U0001044f"
+characters = st.sampled_from(ODD + "09_ \n\u0100\u0660\u4e00\ud800\U0010ffff") | st.characters()
+ranges = st.tuples(characters, characters).map(
+    lambda ends: f"{re.escape(min(ends))}-{re.escape(max(ends))}"
+)
+members = characters.map(re.escape) | ranges | st.sampled_from([r"\d", r"\w", r"\S", r"\W"])
+classes = st.lists(members, min_size=1, max_size=3).map("".join)
+
 places = st.sampled_from(["^", "$", r"\b", r"\A", r"\Z"])
 repeats = st.sampled_from(["*", "+", "?", "*?", "+?", "{2}", "{1,3}", "{,2}", "{2,}"])
 
@@ -534,6 +555,23 @@ class TestIsFound:
         whole = flag + pattern
         assert pattern_fault(whole) is None
         assert is_found(whole, text) is bool(re.search(whole, text))
+
+    @settings(max_examples=100)
+    @given(flag=flags | st.just("(?ai)"), start=st.sampled_from(["[", "[^"]), inside=classes)
+    @example(flag="(?i)", start="[", inside="j-l")
+    @example(flag="(?i)", start="[^", inside="\u2100-\u2200")
+    @example(flag="(?ai)", start="[", inside="\u2100-\u2200")
+    @example(flag="(?i)", start="[", inside="\u0130-\u0131")
+    @example(flag="(?i)", start="[", inside="\u0150-\U00010000")  # ŉ, since U+02BC is in it
+    @example(flag="(?ai)", start="[", inside="\u0150-\U00010410")
+    @example(flag="(?i)", start="[", inside="\U00010400!")  # not found by ``re``
+    @example(flag="(?i)", start="[", inside="\U00010410-\U00010440")
+    def test_agrees_with_re_in_classes(self, flag, start, inside):
+        pattern = f"{flag}{start}{inside}]"
+        near = {chr(min(ord(each) + 1, sys.maxunicode)) for each in inside}
+        found = re.compile(pattern).search
+        for text in {*ODD, *inside, *inside.swapcase(), *near}:
+            assert is_found(pattern, text) is bool(found(text)), text
 
     def test_is_nothing_in_a_text_that_is_too_long(self):
         assert is_found("a", "a" * TEXT_MAX)
@@ -605,6 +643,68 @@ class TestPatternFault:
         assert is_found(pattern, "a-b") in ((False,) if fault else (False, True))
 
 
+def wide(number: int) -> str:
+    """A pattern of 451 characters that ``re`` takes a second to compile."""
+    pairs = "".join(f"{chr(0x100 + 2 * each + number * 400)}-\uffff" for each in range(147))
+    return f"(?i)[{pairs}]z"
+
+
+LARGE = [f"[^b-\uffff]{{900}}{number}" for number in range(400, 800)]
+
+
+class TestBuilding:
+    """A range was built by visiting each of its characters, and was not charged."""
+
+    @pytest.mark.parametrize(
+        "pattern",
+        [
+            wide(1),
+            f"(?:{wide(1)[4:]}){{900}}",  # formatted once, not 900 times
+            "".join(f"[^{chr(each)}-\uffff]" for each in range(200, 280)),
+            "(a{990})",
+            "(?:(?:){600}){3}",
+            "a",
+        ],
+    )
+    def test_executes_no_more_lines_than_it_costs(self, pattern):
+        is_found("(?i)[a]", "b")  # the table of cases is made once
+        executed = 0
+
+        def count(frame: Any, event: str, _: Any) -> Any:
+            nonlocal executed
+            executed += event == "line"
+            return count
+
+        before = sys.gettrace()
+        sys.settrace(count)
+        try:
+            _built(pattern)
+        finally:
+            sys.settrace(before)
+        assert executed < 8 * building_cost(pattern) < 8 * 12_600
+
+    def test_is_charged_to_the_evaluation_and_to_the_loop(self):
+        large = [matching(pattern) for pattern in LARGE]
+        with refused("condition.too_costly", InvalidInput):
+            parse_condition(large)
+        assert [fault.code for fault in condition_faults(large)] == ["condition.too_costly"]
+        with on_event_loop(), pytest.raises(LongEvaluation):
+            parse_condition(large[:9])
+        budget = CostBudget()
+        for _ in range(9):  # charged once
+            parse_condition(large[:200], budget=budget)
+        with refused("condition.too_costly", InvalidInput):
+            parse_condition(large[200:], budget=budget)
+
+    def test_is_charged_to_a_form(self):
+        form = {"patternProperties": dict.fromkeys(LARGE, True)}
+        assert [fault.code for fault in check_schema(form)] == ["form.too_much_work"]
+        with on_event_loop(), pytest.raises(LongEvaluation):
+            check_schema({"patternProperties": dict.fromkeys(LARGE[:9], True)})
+        regexes = faults_of({"items": {"format": "regex"}}, LARGE)
+        assert [fault.code for fault in regexes] == ["form.too_much_work"]
+
+
 class TestSearchCost:
     def test_grows_with_text_and_pattern(self):
         small = search_cost("ab", "x" * 100)
@@ -655,8 +755,6 @@ class TestBudget:
             holds(condition, {"text": TEXT})
         with on_event_loop(), pytest.raises(LongEvaluation):
             all(not holds(condition, {"text": "x" * 50}) for _ in range(1_000))  # together
-        with on_event_loop(), pytest.raises(LongEvaluation):
-            parse_condition([matching(f"a{number}") for number in range(100)])
         with on_event_loop():
             assert holds(parse_condition(matching("^a[bc]+$")), {"text": "abcb"})
 

@@ -440,7 +440,7 @@ class AsyncTransactionClient:
         """
         backend = self._client._backend
         submission = prepare_submission(backend, flow, input, id, on_conflict, options)
-        run, store = transactional_run(submission), await backend.store()
+        run, store = await transactional_run(backend, submission), await backend.store()
         submit = partial(store.submit_in_transaction, self._connection, run)
         try:
             submitted = await submit(await definitions_within(backend, submission))

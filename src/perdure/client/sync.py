@@ -662,7 +662,8 @@ class TransactionClient:
     ) -> RunHandle[Any]:
         client, backend = self._client, self._client._target._backend
         submission = prepare_submission(backend, flow, input, id, on_conflict, options)
-        run, store = transactional_run(submission), client._portal.run(backend.store())
+        run = client._portal.run(transactional_run(backend, submission))
+        store = client._portal.run(backend.store())
         # On the caller's thread, to which the connection belongs.
         submit = partial(store.submit_in_blocking_transaction, self._connection, run)
         try:

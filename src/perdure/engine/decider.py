@@ -19,6 +19,7 @@ from perdure.engine.run_view import (
     unusable,
 )
 from perdure.errors import InvalidInput
+from perdure.expr.budget import CostBudget
 from perdure.model import check
 from perdure.model.event import NOTHING, EdgeCounts, Effects, Event
 from perdure.model.graph import (
@@ -345,9 +346,10 @@ class Decider:
         self._taken_bytes += size
 
     def _await_signal(self, node: SignalNode) -> None:
-        where = self.view.where_of(node)
+        budget = CostBudget()
+        where = self.view.where_of(node, budget)
         try:
-            number = self.view.take_first(where, self.view.unread(node.signal))
+            number = self.view.take_first(where, self.view.unread(node.signal), budget)
         except InvalidInput as error:
             raise unusable(node, "where", error) from None
         if number:

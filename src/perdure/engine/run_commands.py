@@ -21,6 +21,7 @@ from perdure.errors import (
     RunNotPaused,
     RunNotRetryable,
 )
+from perdure.expr.budget import CostBudget
 from perdure.model.event import (
     PriorityChanged,
     QueuedRunStarted,
@@ -111,7 +112,8 @@ def _signal_for(d: Decider, id: str, name: str, since: int) -> int:
         return 0
     node = d.graph.nodes[id]
     assert isinstance(node, SignalNode)
-    return d.view.take_first(d.view.where_of(node), unread)
+    budget = CostBudget()
+    return d.view.take_first(d.view.where_of(node, budget), unread, budget)
 
 
 def cancel_run(d: Decider, command: CancelRun) -> None:

@@ -168,23 +168,22 @@ class RunView:
             number for number in self.state.signals.get(signal, ()) if number not in self._taken
         ]
 
-    def where_of(self, node: SignalNode) -> Where | None:
+    def where_of(self, node: SignalNode, budget: CostBudget) -> Where | None:
         """The condition that a node has for its signal."""
         if node.where is None:
             return None
         data = self.rendered(node, node.where)
         try:
-            return Where(data=data, condition=parse_condition(data))
+            return Where(data=data, condition=parse_condition(data, budget=budget))
         except InvalidInput as error:
             raise unusable(node, "where", error) from None
 
-    def take_first(self, where: Where | None, unread: Sequence[int]) -> int:
+    def take_first(self, where: Where | None, unread: Sequence[int], budget: CostBudget) -> int:
         """Take the first of these signals that is accepted; 0 if there is none.
 
         It is reserved, so that it is not taken twice before the event that takes it. Raises
         ``InvalidInput`` if comparing them all costs too much.
         """
-        budget = CostBudget()
         if where is not None:
             self.json_of(unread)  # all that are not loaded, in one read
         for number in unread:

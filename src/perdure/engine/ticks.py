@@ -6,6 +6,7 @@ import logging
 import random
 from contextlib import suppress
 from datetime import datetime
+from functools import partial
 
 from msgspec.structs import replace
 
@@ -16,6 +17,7 @@ from perdure.engine.plan import PlanContext, start_run
 from perdure.engine.runs import RunEngine
 from perdure.engine.schedule import TickStep, cancelled, ended, next_step, tick_run_id
 from perdure.errors import InvalidInput, RunEnded, RunNotFound, StoreError
+from perdure.expr.budget import evaluate
 from perdure.model.ids import JobId, RunId
 from perdure.model.job import FINISHED, NewJob
 from perdure.model.payload import from_json
@@ -105,8 +107,8 @@ class ScheduleTicker:
             raise InvalidInput(UNREADABLE_INPUT.fault(("input",), schedule=schedule.name)) from None
         graph = await self._runs.graphs.load(self._store, namespace, f"{call.flow}@{call.version}")
         context = PlanContext(namespace, self._runs.graphs.known, self._runs.codec)
-        run = start_run(context, id, graph, input, aging_ms=call.aging_ms, settings=call.settings)
-        return Start(run=run)
+        start = partial(start_run, context, id, graph, input, aging_ms=call.aging_ms)
+        return Start(run=await evaluate(partial(start, settings=call.settings)))
 
     async def _commit_start(
         self, step: TickStep, before: Schedule, start: Start

@@ -5,18 +5,21 @@ One unit is a step of a pattern's automaton or a compared value, about half a mi
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from contextvars import ContextVar
+from typing import TypeVar
 
 from perdure.diagnostics import declare
 from perdure.errors import InvalidInput, LongEvaluation
+
+T = TypeVar("T")
 
 COST_MAX = 3_000_000
 """One evaluation, with all its patterns and comparisons: a second or two, in a thread."""
 LOOP_COST_MAX = 50_000
 """All evaluations of one decision on the event loop: some ten milliseconds."""
 _JSON_BYTES_PER_UNIT = 500
-_PATTERN_COST = 5_000
-"""Of building the automaton of a pattern, which happens while a condition is parsed."""
 
 TOO_COSTLY = declare(
     "condition.too_costly",
@@ -31,10 +34,12 @@ class CostBudget:
     Within ``on_event_loop`` it raises ``LongEvaluation`` much earlier.
     """
 
-    __slots__ = ("_left", "_loop")
+    __slots__ = ("_left", "_loop", "built")
 
     def __init__(self) -> None:
         self._left = COST_MAX
+        self.built: dict[str, object] = {}
+        """The patterns that it has paid for, by ``expr.pattern``."""
         self._loop = _loop.get()
 
     def spend(self, cost: int) -> None:
@@ -84,6 +89,10 @@ def spend_on_loop(cost: int) -> None:
         loop.spend(cost)
 
 
-def spend_on_pattern() -> None:
-    """Charge a pattern that is about to be built."""
-    spend_on_loop(_PATTERN_COST)
+async def evaluate(decide: Callable[[], T]) -> T:
+    """Call ``decide`` on the event loop, or again in a thread if its evaluations take long."""
+    try:
+        with on_event_loop():
+            return decide()
+    except LongEvaluation:
+        return await asyncio.to_thread(decide)

@@ -7,7 +7,7 @@ from typing import Any, Literal, assert_never, get_args
 
 from perdure.diagnostics import Code, Fault, declare, near
 from perdure.errors import InvalidInput
-from perdure.expr.budget import CostBudget, spend_on_pattern
+from perdure.expr.budget import CostBudget
 from perdure.expr.path import MISSING, Path, parse_path, path_text, value_at
 from perdure.expr.pattern import TEXT_MAX, is_found, pattern_fault
 from perdure.model.text import json_preview, preview, type_name
@@ -116,14 +116,18 @@ _CHARACTERS_PER_UNIT = 500
 _SIGNS = {"eq": "=", "ne": "≠", "lt": "<", "le": "≤", "gt": ">", "ge": "≥"}
 
 
-def parse_condition(data: Any, *, has_templates: bool = False) -> Condition:
+def parse_condition(
+    data: Any, *, has_templates: bool = False, budget: CostBudget | None = None
+) -> Condition:
     """Parse a condition; raise ``InvalidInput`` with all faults.
+
+    Building its patterns is charged to the ``budget``, which the evaluation should share.
 
     ``has_templates`` skips the type check of values with templates, which are not rendered yet.
     Parse it again after rendering: a value of the wrong type is then a fault, while a property of
     the wrong type only makes the condition false.
     """
-    reading = _ConditionReader(has_templates=has_templates)
+    reading = _ConditionReader(has_templates=has_templates, budget=budget)
     condition = reading.condition(data, ())
     if reading.faults:
         raise InvalidInput(*reading.faults)
@@ -133,7 +137,10 @@ def parse_condition(data: Any, *, has_templates: bool = False) -> Condition:
 def condition_faults(data: Any, *, has_templates: bool = False) -> list[Fault]:
     """All faults of a condition, with their paths."""
     reading = _ConditionReader(has_templates=has_templates)
-    reading.condition(data, ())
+    try:
+        reading.condition(data, ())
+    except InvalidInput as error:  # its patterns cost too much to build
+        return [*reading.faults, *error.faults]
     return reading.faults
 
 
@@ -186,12 +193,14 @@ def holds(condition: Condition, scope: Mapping[str, Any], budget: CostBudget | N
             assert_never(condition)
 
 
-def explain_failure(condition: Condition, scope: Mapping[str, Any]) -> str:
+def explain_failure(
+    condition: Condition, scope: Mapping[str, Any], budget: CostBudget | None = None
+) -> str:
     """The first unmet part of the condition, with the actual value; empty if it holds.
 
     Costs as much as ``holds``: every part is evaluated once, and explained only if that is needed.
     """
-    explain = _failure(condition, scope, CostBudget())
+    explain = _failure(condition, scope, budget or CostBudget())
     return "" if explain is None else explain()
 
 
@@ -307,8 +316,9 @@ def _statement(condition: Condition) -> str:
 class _ConditionReader:
     """Parses a condition and collects its faults; invalid parts become conditions never true."""
 
-    def __init__(self, *, has_templates: bool) -> None:
+    def __init__(self, *, has_templates: bool, budget: CostBudget | None = None) -> None:
         self.faults: list[Fault] = []
+        self._budget = budget or CostBudget()
         self._has_templates = has_templates
         self._left = CONDITIONS_MAX
 
@@ -388,7 +398,7 @@ class _ConditionReader:
         if value is MISSING:
             self._refuse(NEEDS_VALUE, where[:-1], op=op)
         elif not (self._has_templates and isinstance(value, str) and "{{" in value):
-            fault = _value_fault(op, value)
+            fault = _value_fault(op, value, self._budget)
             if fault is not None:
                 self.faults.append(fault.under(*where))
         return value
@@ -403,7 +413,7 @@ _OPERATORS_TEXT = ", ".join(OPERATORS)
 _ALLOWED = "it takes property, op and value, or one of all, any and not"
 
 
-def _value_fault(op: str, value: Any) -> Fault | None:
+def _value_fault(op: str, value: Any, budget: CostBudget) -> Fault | None:
     match op:
         case "exists" if not isinstance(value, bool):
             expected = "true or false"
@@ -414,8 +424,7 @@ def _value_fault(op: str, value: Any) -> Fault | None:
         case "matches" if not isinstance(value, str):
             expected = "a pattern"
         case "matches":
-            spend_on_pattern()
-            return pattern_fault(value)
+            return pattern_fault(value, budget)
         case _:
             return None
     return WRONG_VALUE.fault(expected=expected, op=op, found=type_name(value))

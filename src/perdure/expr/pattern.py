@@ -4,18 +4,22 @@ Python's own matcher backtracks: a pattern such as ``(a+)+$`` can take exponenti
 character advances a set of states, so the time is bounded by the length of the string times the
 size of the pattern, at most ``SIZE_MAX``. The standard library parses the syntax; constructs that
 need backtracking, such as back references, are rejected.
+
+Character classes are matched from their ranges, see ``expr.charset``: ``re`` would visit every
+character of a range to compile it.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from functools import lru_cache
+from collections.abc import Callable
 from importlib import import_module
+from threading import Lock
 from typing import Any
 
 from perdure.diagnostics import Fault, declare
-from perdure.expr.budget import CostBudget
+from perdure.expr.budget import COST_MAX, CostBudget, spend_on_loop
+from perdure.expr.charset import CharacterSet, CharacterSets, numbers_in
 from perdure.model.text import preview
 from perdure.model.value import Value
 
@@ -38,7 +42,9 @@ class Automaton(Value, gc=True):
     """The states of a pattern; ``takes`` and ``asks`` count in the characters and places."""
 
     states: tuple[PatternState, ...]
-    characters: tuple[re.Pattern[str], ...]
+    characters: CharacterSets
+    takers: tuple[int, ...]
+    """The states that take each set of characters."""
     places: tuple[Place, ...]
     start: int
     end: int
@@ -75,7 +81,7 @@ class _Search:
         if after is None:
             self._spend(1 + moved.bit_count())
             after = self._reach(self._automaton.start, matches)  # a match may start anywhere
-            for number in _numbers_in(moved):
+            for number in numbers_in(moved):
                 after |= self._reach(self._automaton.states[number].leads_to[0], matches)
             self._after[moved, matches] = after
         return after
@@ -103,21 +109,13 @@ class _Search:
         """The states that take this character."""
         fitting = self._fitting.get(character)
         if fitting is None:
-            self._spend(1 + (len(self._automaton.characters) + len(self._automaton.states)) // 4)
-            elements = enumerate(self._automaton.characters)
-            fit = {number for number, element in elements if element.match(character)}
-            states = enumerate(self._automaton.states)
-            fitting = sum(1 << number for number, state in states if state.takes in fit)
+            takers = self._automaton.takers
+            self._spend(1 + (len(takers) + len(self._automaton.states)) // 4)
+            fitting = 0
+            for number in numbers_in(self._automaton.characters.with_character(character)):
+                fitting |= takers[number]
             self._fitting[character] = fitting
         return fitting
-
-
-def _numbers_in(states: int) -> Iterator[int]:
-    digits = bin(states)[:1:-1]
-    number = digits.find("1")
-    while number >= 0:
-        yield number
-        number = digits.find("1", number + 1)
 
 
 PATTERN_MAX = 500
@@ -128,11 +126,15 @@ SIZE_MAX = 2_000
 """The size of a pattern with its repeats expanded: ``[a-z]{1,500}`` fits."""
 
 _GROUPS_MAX = 100
-_CACHED_MAX = 256
+_CACHED_MAX = COST_MAX
+"""In costs of building: at least the patterns of one evaluation or schema."""
 _COST_UNIT = 50
+_COST_PER_PATTERN = 60
+_COST_PER_CHARACTER = 5
+_COST_PER_PART = 5
+"""Of building an automaton, in the units of ``expr.budget``."""
 
 _parser: Any = import_module("re._parser")
-_compiler: Any = import_module("re._compiler")
 
 _ONE_CHARACTER = {"LITERAL", "NOT_LITERAL", "ANY", "IN"}
 _REFUSED = {
@@ -168,46 +170,109 @@ class _Unusable(Exception):
         self.fault = fault
 
 
-def pattern_fault(pattern: str) -> Fault | None:
+class _Built(Value, gc=True):
+    """An automaton or why there is none, and what building it costs."""
+
+    automaton: Automaton | None
+    fault: Fault | None
+    cost: int
+
+
+def pattern_fault(pattern: str, budget: CostBudget | None = None) -> Fault | None:
     """Why the pattern cannot be used; None if it can."""
-    found = _automaton(pattern)
-    return found if isinstance(found, Fault) else None
+    return _automaton(pattern, budget).fault
 
 
 def is_found(pattern: str, text: str, budget: CostBudget | None = None) -> bool:
     """Whether the pattern matches anywhere in the string; False if that is too long."""
-    found = _automaton(pattern)
-    if isinstance(found, Fault) or len(text) > TEXT_MAX:
+    found = _automaton(pattern, budget).automaton
+    if found is None or len(text) > TEXT_MAX:
         return False
     return found.is_found(text, budget)
 
 
 def search_cost(pattern: str, text: str) -> int:
     """An upper bound for the cost of a search, in units of a few microseconds."""
-    found = _automaton(pattern)
-    size = 0 if isinstance(found, Fault) else len(found.states)
+    found = _automaton(pattern).automaton
+    size = 0 if found is None else len(found.states)
     return 1 + min(len(text), TEXT_MAX) * size // _COST_UNIT
 
 
-def _automaton(pattern: str) -> Automaton | Fault:
-    """The automaton, or the fault of the pattern."""
+def building_cost(pattern: str) -> int:
+    """The cost of building a pattern, in the units of ``expr.budget``."""
+    return _automaton(pattern).cost
+
+
+def _automaton(pattern: str, budget: CostBudget | None = None) -> _Built:
+    """The automaton, charged once to a budget: cached or not, an evaluation costs the same."""
+    if budget is not None and isinstance(found := budget.built.get(pattern), _Built):
+        return found
     if len(pattern) > PATTERN_MAX:
-        return TOO_LONG.fault(length=len(pattern), most=PATTERN_MAX)
-    return _built(pattern)
+        return _refused(TOO_LONG.fault(length=len(pattern), most=PATTERN_MAX), 1)
+    cached = _cache.get(pattern)
+    if budget is None:
+        found = cached or _cache.add(pattern)
+        if cached is None:
+            spend_on_loop(found.cost)
+        return found
+    budget.spend(_parsing_cost(pattern))  # builds nothing more once it is exhausted
+    found = budget.built[pattern] = cached or _cache.add(pattern)
+    budget.spend(found.cost - _parsing_cost(pattern))
+    return found
 
 
-@lru_cache(maxsize=_CACHED_MAX)
-def _built(pattern: str) -> Automaton | Fault:
+def _parsing_cost(pattern: str) -> int:
+    return _COST_PER_PATTERN + len(pattern) * _COST_PER_CHARACTER
+
+
+def _refused(fault: Fault, cost: int) -> _Built:
+    return _Built(automaton=None, fault=fault, cost=cost)
+
+
+class _Cache:
+    """The patterns built last, as many as cost ``_CACHED_MAX`` together."""
+
+    def __init__(self) -> None:
+        self._built: dict[str, _Built] = {}
+        self._cost = 0
+        self._lock = Lock()  # long evaluations run in threads
+
+    def get(self, pattern: str) -> _Built | None:
+        return self._built.get(pattern)
+
+    def add(self, pattern: str) -> _Built:
+        found = _built(pattern)
+        with self._lock:
+            self._cost += found.cost - self._remove(pattern)
+            self._built[pattern] = found
+            while self._cost > _CACHED_MAX:
+                self._cost -= self._remove(next(iter(self._built)))
+        return found
+
+    def _remove(self, pattern: str) -> int:
+        former = self._built.pop(pattern, None)
+        return 0 if former is None else former.cost
+
+
+_cache = _Cache()
+
+
+def _built(pattern: str) -> _Built:
+    cost = _parsing_cost(pattern)
     if pattern.count("(") > _GROUPS_MAX:
-        return TOO_MANY_GROUPS.fault(most=_GROUPS_MAX)
+        return _refused(TOO_MANY_GROUPS.fault(most=_GROUPS_MAX), cost)
+    building = _Building()
     try:
-        parsed = _parser.parse(pattern)
-        return _Building().automaton(parsed)
+        automaton = building.automaton(_parser.parse(pattern))
     # Warnings too: the meaning of such a pattern may change in a future version of Python.
     except (re.error, OverflowError, RecursionError, Warning) as error:
-        return NOT_A_PATTERN.fault(reason=preview(str(error)))
+        fault = NOT_A_PATTERN.fault(reason=preview(str(error)))
     except _Unusable as error:
-        return error.fault
+        fault = error.fault
+    else:
+        cost += building.size * _COST_PER_PART
+        return _Built(automaton=automaton, fault=None, cost=cost)
+    return _refused(fault, cost + building.size * _COST_PER_PART)
 
 
 class _Building:
@@ -216,16 +281,22 @@ class _Building:
     def __init__(self) -> None:
         self._states: list[PatternState] = []
         self._characters: dict[str, int] = {}
-        self._compiled: list[re.Pattern[str]] = []
+        self._known: dict[tuple[int, int], int] = {}
+        self._sets: list[CharacterSet] = []
         self._places: dict[tuple[str, int], int] = {}
-        self._size = 0
+        self.size = 0
 
     def automaton(self, parsed: Any) -> Automaton:
         end = self._state()
         start = self._sequence(parsed, parsed.state.flags, end)
+        takers = [0] * len(self._sets)
+        for number, state in enumerate(self._states):
+            if state.takes >= 0:
+                takers[state.takes] |= 1 << number
         return Automaton(
             states=tuple(self._states),
-            characters=tuple(self._compiled),
+            characters=CharacterSets(self._sets),
+            takers=tuple(takers),
             places=tuple(_place(name, flags) for name, flags in self._places),
             start=start,
             end=end,
@@ -243,8 +314,8 @@ class _Building:
 
     def _grow(self) -> None:
         """Also counts items without states, since an empty group can be repeated forever."""
-        self._size += 1
-        if self._size > SIZE_MAX:
+        self.size += 1
+        if self.size > SIZE_MAX:
             raise _Unusable(TOO_LARGE.fault(most=SIZE_MAX))
 
     def _item(self, name: str, argument: Any, found_type: tuple[Any, int], following: int) -> int:
@@ -285,14 +356,20 @@ class _Building:
         return start
 
     def _character(self, operation: Any, argument: Any, flags: int) -> int:
-        """Compiled by ``re``, so that classes and case folding behave the same."""
+        """The number of the set of characters; equal ones share it."""
+        if not isinstance(argument, list):
+            return self._set(operation, argument, flags)
+        # By identity first: the text of a class that is repeated would be built many times.
+        number = self._known.get((id(argument), flags))
+        if number is None:
+            number = self._known[id(argument), flags] = self._set(operation, argument, flags)
+        return number
+
+    def _set(self, operation: Any, argument: Any, flags: int) -> int:
         key = f"{operation} {argument} {flags}"
         if key not in self._characters:
-            state = _parser.State()
-            state.flags = flags
-            alone = _parser.SubPattern(state, [(operation, argument)])
-            self._characters[key] = len(self._compiled)
-            self._compiled.append(_compiler.compile(alone, flags))
+            self._characters[key] = len(self._sets)
+            self._sets.append(CharacterSet(str(operation), argument, flags))
         return self._characters[key]
 
 

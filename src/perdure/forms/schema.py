@@ -18,10 +18,10 @@ from urllib.parse import unquote
 
 from perdure.diagnostics import Fault, declare, render
 from perdure.errors import InvalidInput, PerdureError, fault_text
-from perdure.expr.budget import spend_on_loop
+from perdure.expr.budget import CostBudget, spend_on_loop
 from perdure.expr.condition import is_number, is_same
 from perdure.expr.path import Path, path_text
-from perdure.expr.pattern import is_found, pattern_fault, search_cost
+from perdure.expr.pattern import building_cost, is_found, pattern_fault, search_cost
 from perdure.forms.formats import FORMATS
 from perdure.model.payload import from_json, to_json
 from perdure.model.text import json_preview, preview, type_name
@@ -426,6 +426,7 @@ def _compiled(schema_json: bytes) -> _Form:
 
 
 def _schema_faults(schema: Any) -> Iterator[Fault]:
+    budget = CostBudget()
     for count, (where, subschema) in enumerate(_subschemas(schema)):
         if len(where) > SCHEMA_DEPTH_MAX:
             yield TOO_DEEP.fault(most=SCHEMA_DEPTH_MAX)
@@ -433,10 +434,12 @@ def _schema_faults(schema: Any) -> Iterator[Fault]:
         if count >= SUBSCHEMAS_MAX:
             yield TOO_MANY_SCHEMAS.fault(most=SUBSCHEMAS_MAX)
             return
-        for fault in (
-            *_faults_at(subschema, schema),
-            *_faults(schema_validator(), _alone(subschema)),
-        ):
+        try:
+            found = [*_faults_at(subschema, schema, budget)]
+        except InvalidInput:  # its patterns cost too much to build
+            yield TOO_MUCH_WORK.fault(where)
+            return
+        for fault in (*found, *_faults(schema_validator(), _alone(subschema))):
             yield fault.under(*where)
 
 
@@ -477,7 +480,7 @@ def _alone(schema: Any) -> Any:
     return alone
 
 
-def _faults_at(subschema: Any, root: Any) -> Iterator[Fault]:
+def _faults_at(subschema: Any, root: Any, budget: CostBudget) -> Iterator[Fault]:
     """Faults of keywords that JSON Schema allows and forms do not."""
     if not isinstance(subschema, dict):
         return
@@ -493,7 +496,7 @@ def _faults_at(subschema: Any, root: Any) -> Iterator[Fault]:
     if subschema.get("$schema", DIALECT) != DIALECT and subschema is root:
         yield UNKNOWN_DIALECT.fault(dialect=json_preview(subschema["$schema"]), known=DIALECT)
     for pattern in (subschema.get("pattern"), *_keys(subschema.get("patternProperties"))):
-        if isinstance(pattern, str) and (fault := pattern_fault(pattern)):
+        if isinstance(pattern, str) and (fault := pattern_fault(pattern, budget)):
             yield UNUSABLE_PATTERN.fault(pattern=preview(pattern), reason=render(fault))
 
 
@@ -773,6 +776,8 @@ def _const(validator: Any, value: Any, instance: Any, schema: Any) -> Errors:
 def _format(validator: Any, name: Any, instance: Any, schema: Any) -> Errors:
     """Unknown formats are only annotations, as JSON Schema says."""
     fits = FORMATS.get(name)
+    if name == "regex" and isinstance(instance, str):
+        _budget.get().spend(building_cost(instance) // _LOOP_COST_PER_CHECK)
     if fits is not None and isinstance(instance, str) and not fits(instance):
         yield _error()
 

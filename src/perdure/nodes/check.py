@@ -9,6 +9,7 @@ import msgspec
 
 from perdure.diagnostics import Fault, declare
 from perdure.errors import InvalidInput
+from perdure.expr.budget import CostBudget
 from perdure.expr.condition import (
     condition_faults,
     condition_properties,
@@ -51,7 +52,9 @@ class Check(NodeType):
                 raise InvalidInput(broken[0].under("schema"))
             faults = by_field(faults_of(config.schema, value))
         else:
-            unmet = explain_failure(parse_condition(config.condition), value)
+            budget = CostBudget()
+            condition = parse_condition(config.condition, budget=budget)
+            unmet = explain_failure(condition, value, budget)
             faults = {"": [unmet]} if unmet else {}
         return complete({"passed": not faults, "faults": faults}, FAIL if faults else PASS)
 

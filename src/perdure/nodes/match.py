@@ -8,6 +8,7 @@ from typing import Any, Literal
 import msgspec
 
 from perdure.diagnostics import Fault, declare
+from perdure.expr.budget import CostBudget
 from perdure.expr.condition import (
     AllOf,
     AnyOf,
@@ -50,7 +51,9 @@ class Match(NodeType):
 
     def execute(self, config: Config, ctx: Context) -> Complete:
         conditions = _given(msgspec.to_builtins(config))
-        is_met = holds(_condition(conditions, config.mode), nested(ctx.inputs))
+        budget = CostBudget()
+        condition = _condition(conditions, config.mode, budget=budget)
+        is_met = holds(condition, nested(ctx.inputs), budget)
         return complete(is_met, YES if is_met else NO)
 
     def faults_of(self, config: Mapping[str, Any]) -> list[Fault]:
@@ -76,8 +79,10 @@ def _given(config: Mapping[str, Any]) -> Any:
             if name in config}  # fmt: skip
 
 
-def _condition(conditions: Any, mode: str, *, is_raw: bool = False) -> Condition:
-    found = parse_condition(conditions, has_templates=is_raw)
+def _condition(
+    conditions: Any, mode: str, *, is_raw: bool = False, budget: CostBudget | None = None
+) -> Condition:
+    found = parse_condition(conditions, has_templates=is_raw, budget=budget)
     if mode == "any" and isinstance(conditions, list) and isinstance(found, AllOf):
         return AnyOf(parts=found.parts)
     return found

@@ -17,7 +17,7 @@ from perdure.engine.cached_run import CachedRun
 from perdure.engine.plan import Plan
 from perdure.engine.runs import RunEngine
 from perdure.errors import InvalidInput, MailboxFull, NodeNotFound, PerdureError, RunEnded
-from perdure.expr.budget import on_event_loop
+from perdure.expr.budget import CostBudget, on_event_loop
 from perdure.expr.condition import holds, parse_condition
 from perdure.model import check
 from perdure.model.event import NodeCompleted, NodeReported, ReportIgnored
@@ -265,8 +265,9 @@ def _accepts(backend: Backend, wait: Wait, payload: Any) -> bool:
     if not wait.detail:
         return True
     try:
-        condition = parse_condition(decoded(wait.detail, backend.codec)["where"])
-        return holds(condition, payload if isinstance(payload, dict) else {})
+        budget = CostBudget()
+        condition = parse_condition(decoded(wait.detail, backend.codec)["where"], budget=budget)
+        return holds(condition, payload if isinstance(payload, dict) else {}, budget)
     except (PerdureError, LookupError, TypeError):
         return True  # cannot be decided here, or takes too long
 

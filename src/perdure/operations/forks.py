@@ -5,7 +5,6 @@ Which nodes start again is decided by ``engine.decide.fork``, through ``run_comm
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from functools import partial
 
@@ -16,8 +15,8 @@ from perdure.engine import decide
 from perdure.engine.cached_run import RunValues, folded
 from perdure.engine.fold import fold_stored
 from perdure.engine.plan import PlanContext, new_run
-from perdure.errors import InvalidInput, LongEvaluation, UnknownFlow
-from perdure.expr.budget import on_event_loop
+from perdure.errors import InvalidInput, UnknownFlow
+from perdure.expr.budget import evaluate
 from perdure.model.event import (
     IterationCompleted,
     NewEvent,
@@ -60,11 +59,7 @@ async def fork(
     origin = Origin(run=run, number=number, by=by)
     late = await is_late(backend, state)
     decided = partial(decide.fork, graph, new_id, state, origin, dict(patch), values, is_late=late)
-    try:
-        with on_event_loop():
-            decision, forked = decided()
-    except LongEvaluation:  # signals that the run had received are compared again
-        decision, forked = await asyncio.to_thread(decided)
+    decision, forked = await evaluate(decided)  # compares signals that the run had received
     context = PlanContext(namespace, backend.graphs.known, backend.codec)
     new = new_run(context, new_id, graph, decision, forked)
     past = tuple(NewEvent(data=event.data, value=event.value) for event in shared)

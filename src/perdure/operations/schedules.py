@@ -52,7 +52,7 @@ from perdure.operations.jobs import checked_args, checked_kwargs, prepare_call, 
 from perdure.operations.operation import Group, Role, operation
 from perdure.operations.page import Page, page_of_all
 from perdure.operations.records import ScheduleRecord, ScheduleStarted, schedule_record
-from perdure.operations.submit import new_run_id, prepare_submission
+from perdure.operations.submit import Submission, new_run, new_run_id, prepare_submission
 from perdure.store.contract import Store
 from perdure.tasks.options import CallOptions
 from perdure.tasks.task import Task
@@ -102,8 +102,8 @@ class ScheduleRequest(Value):
 
     name: str
     definition: ScheduleDefinition
-    flow: BuiltFlow | None
-    """The flow whose definition is stored with it."""
+    submission: Submission | None
+    """Of a flow, whose definition is stored with the schedule."""
     paused: bool
 
 
@@ -147,6 +147,7 @@ class Schedules(Group):
         timetable = _timetable(cron, every, timezone, start_at, end_at)
         meant = self._target(target)
         call: FlowCall | TaskCall
+        submission: Submission | None = None
         if isinstance(meant, BuiltFlow):
             given = {"args": args, "kwargs": kwargs}
             if unusable := tuple(each for each, value in given.items() if value):
@@ -160,7 +161,7 @@ class Schedules(Group):
                 version=meant.version,
                 input=self._backend.codec.encode(submission.input),
                 aging_ms=round(self._backend.aging / timedelta(milliseconds=1)),
-                settings=submission.run.settings,
+                settings=submission.settings,
             )
         else:
             if input is not None:
@@ -179,7 +180,7 @@ class Schedules(Group):
                 overlap=check.choice(overlap, "overlap", get_args(Overlap)),
                 catch_up=check.choice(catch_up, "catch_up", get_args(CatchUp)),
             ),
-            flow=meant if isinstance(meant, BuiltFlow) else None,
+            submission=submission,
             paused=check.flag(paused, "paused"),
         )
         return self._save(request)
@@ -201,9 +202,12 @@ class Schedules(Group):
         raise InvalidInput(UNKNOWN_TARGET.fault(("target",), name=target, nearest=nearest))
 
     async def _save(self, request: ScheduleRequest) -> ScheduleRecord:
+        if request.submission is not None:
+            await new_run(self._backend, request.submission)  # refuses what no tick could start
         namespace, store = self._backend.namespace, await self._backend.store()
-        if request.flow is not None:
-            await self._backend.graphs.save(store, namespace, request.flow.graphs, again=True)
+        if request.submission is not None:
+            graphs = request.submission.flow.graphs
+            await self._backend.graphs.save(store, namespace, graphs, again=True)
         while True:
             before = await _find(store, namespace, request.name)
             # Read only now: a time read before an outage would make past ticks due again.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
@@ -23,6 +24,7 @@ from perdure.errors import (
     UnknownFlow,
     record_text,
 )
+from perdure.expr.budget import evaluate
 from perdure.expr.path import MISSING, value_at
 from perdure.flows.built import BuiltFlow
 from perdure.flows.settings import RunOptions, settings_of
@@ -82,9 +84,10 @@ class Submission(Value):
     """A run that passed all checks and can be submitted."""
 
     flow: BuiltFlow
+    id: RunId
     input: bytes
     """As JSON."""
-    run: NewRun
+    settings: RunSettings
     on_conflict: OnExisting
 
 
@@ -114,7 +117,7 @@ def prepare_submission(
     on_conflict: OnExisting | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> Submission:
-    """Check a submission before anything is written.
+    """Check a submission before the run is made.
 
     Runs on the caller's thread: encoding the input runs the caller's code.
     """
@@ -125,28 +128,31 @@ def prepare_submission(
     value = from_json(data)
     _check_input(meant, value)
     settings = settings_of(meant, options or {}, value)
+    backend.graphs.add(meant.graphs)
     return Submission(
         flow=meant,
+        id=new_run_id(id),
         input=data,
-        run=_new_run(backend, meant, new_run_id(id), data, settings),
+        settings=settings,
         on_conflict=backend.on_conflict if on_conflict is None else checked_policy(on_conflict),
     )
 
 
 async def submit_run(backend: Backend, submission: Submission) -> Submitted:
+    run = await new_run(backend, submission)
     store = await backend.store()
     await backend.graphs.save(store, backend.namespace, submission.flow.graphs)
     try:
-        return await _submit(backend, store, submission)
+        return await _submit(backend, store, submission, run)
     except UnknownFlow:  # pruned since this client saved it
         await backend.graphs.save(store, backend.namespace, submission.flow.graphs, again=True)
-        return await _submit(backend, store, submission)
+        return await _submit(backend, store, submission, run)
 
 
-async def _submit(backend: Backend, store: Store, submission: Submission) -> Submitted:
+async def _submit(backend: Backend, store: Store, submission: Submission, run: NewRun) -> Submitted:
     if submission.on_conflict == "replace":
-        return await _replace(backend, submission)
-    submitted = await store.runs.submit(replace(submission.run, on_existing=submission.on_conflict))
+        return await _replace(backend, submission, run)
+    submitted = await store.runs.submit(replace(run, on_existing=submission.on_conflict))
     refuse_other_flow(submission, submitted)
     return submitted
 
@@ -165,11 +171,11 @@ async def definitions_within(
     return ()
 
 
-def transactional_run(submission: Submission) -> NewRun:
+async def transactional_run(backend: Backend, submission: Submission) -> NewRun:
     """The run to submit in a caller's transaction, in which no other run can be cancelled."""
     if submission.on_conflict == "replace":
         raise InvalidInput(REPLACES_IN_TRANSACTION.fault(("on_conflict",)))
-    return replace(submission.run, on_existing=submission.on_conflict)
+    return replace(await new_run(backend, submission), on_existing=submission.on_conflict)
 
 
 def refuse_other_flow(submission: Submission, submitted: Submitted) -> None:
@@ -178,59 +184,49 @@ def refuse_other_flow(submission: Submission, submitted: Submitted) -> None:
         raise InvalidInput(
             OTHER_FLOW.fault(
                 ("id",),
-                run_id=submission.run.id,
+                run_id=submission.id,
                 existing=submitted.run.flow,
                 flow=submission.flow.name,
             )
         )
 
 
-async def _replace(backend: Backend, submission: Submission) -> Submitted:
+async def _replace(backend: Backend, submission: Submission, run: NewRun) -> Submitted:
     """Cancel the run with the id, as an operator would, and replace it."""
-    store, id = await backend.store(), submission.run.id
+    store, id = await backend.store(), submission.id
     while True:
         [existing] = await store.queries.get_runs([(backend.namespace, id)])
         if existing is None:
             try:
-                return await store.runs.submit(submission.run)
+                return await store.runs.submit(run)
             except RunExists:
                 continue  # a concurrent submission won; replace that one
         try:
-            run = await backend.load_run(id)
-            await cancel_run(backend, run, CancelRun(reason="replaced by a new run of this id"))
+            former = await backend.load_run(id)
+            await cancel_run(backend, former, CancelRun(reason="replaced by a new run of this id"))
         except (RunEnded, RunNotFound):
             pass  # nothing left to cancel
         except (DefinitionCorrupt, EventLogCorrupt, UnknownFlow) as error:
             # Its log is unusable, so nothing can be decided; the store removes it nevertheless.
             fields = {"run": id, "error": record_text(error)}
             _log.warning("run replaced without being cancelled", extra={"fields": fields})
-        settings = submission.run.settings
-        new = _new_run(backend, submission.flow, id, submission.input, settings, replaced=True)
+        new = await new_run(backend, submission, replaced=True)
         return await store.runs.submit(replace(new, on_existing="replace"))
 
 
-def _new_run(
-    backend: Backend,
-    flow: BuiltFlow,
-    id: RunId,
-    input: bytes,
-    settings: RunSettings,
-    *,
-    replaced: bool = False,
-) -> NewRun:
-    backend.graphs.add(flow.graphs)
-    context = PlanContext(backend.namespace, backend.graphs.known, backend.codec)
-    aging_ms = round(backend.aging / timedelta(milliseconds=1))
-    run = start_run(
-        context,
-        id,
-        flow.graph,
-        input,
-        aging_ms=aging_ms,
+async def new_run(backend: Backend, submission: Submission, *, replaced: bool = False) -> NewRun:
+    """The run as it starts; raises if the input would make it fail immediately."""
+    start = partial(
+        start_run,
+        PlanContext(backend.namespace, backend.graphs.known, backend.codec),
+        submission.id,
+        submission.flow.graph,
+        submission.input,
+        aging_ms=round(backend.aging / timedelta(milliseconds=1)),
         replaced=replaced,
-        settings=settings,
+        settings=submission.settings,
     )
-    return replace(run, needs_definition=True)
+    return replace(await evaluate(start), needs_definition=True)
 
 
 def _check_input(flow: BuiltFlow, value: Any) -> None:

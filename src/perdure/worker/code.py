@@ -19,6 +19,7 @@ from perdure.errors import (
     UnknownTask,
     fault_text,
 )
+from perdure.expr.budget import CostBudget
 from perdure.expr.condition import explain_failure, parse_condition
 from perdure.expr.path import nested
 from perdure.expr.template import TemplateUse, render, template_names
@@ -272,7 +273,9 @@ def _check_faults(check: OutputCheck, output: Any) -> list[Fault]:
     faults = [] if check.schema is None else faults_of(check.schema, output)
     if check.condition is not None:
         try:
-            if unmet := explain_failure(parse_condition(check.condition), output):
+            budget = CostBudget()
+            condition = parse_condition(check.condition, budget=budget)
+            if unmet := explain_failure(condition, output, budget):
                 faults.append(CONDITION_NOT_MET.fault(reason=unmet))
         except InvalidInput as error:  # it costs too much
             faults += error.faults
