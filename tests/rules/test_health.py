@@ -366,7 +366,7 @@ class TestIsLive:
         assert not is_live(WORKER, NOW + leases * INFO.lease + MOMENT, leases=leases)
 
     def test_is_asked_here_alone(self):
-        """Stores keep leases and may read them; everybody else asks this rule."""
+        """Stores keep leases, and the verifier says how late a job is; all else uses this rule."""
         elsewhere = {
             module.name
             for module in modules()
@@ -378,7 +378,7 @@ class TestIsLive:
             and node.value.attr == "info"
         }
 
-        assert elsewhere == {"model.worker"}
+        assert elsewhere == {"model.worker", "verify.rules.jobs"}
 
 
 class TestHasCode:
