@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import subprocess
 import sys
+import time
 from typing import Any, NoReturn
 
 import pytest
@@ -170,17 +171,9 @@ class TestFaultsOf:
             ({"maxProperties": 1}, {"a": 1, "b": 2}, "form.max_properties"),
             ({"propertyNames": {"maxLength": 1}}, {"ab": 1}, "form.property_names"),
             ({"not": {"type": "string"}}, "a", "form.not"),
-            (
-                {"anyOf": [{"type": "string"}, {"minimum": 5}]},
-                3,
-                "form.any_of",
-            ),
+            ({"anyOf": [{"type": "string"}, {"minimum": 5}]}, 3, "form.any_of"),
             ({"anyOf": [{"required": ["a"]}, {"required": ["b"]}]}, {}, "form.any_of"),
-            (
-                {"oneOf": [{"type": "string"}, {"type": "null"}]},
-                3,
-                "form.any_of",
-            ),
+            ({"oneOf": [{"type": "string"}, {"type": "null"}]}, 3, "form.any_of"),
             ({"oneOf": [{}, {}]}, 3, "form.one_of"),
             (False, 3, "form.forbidden"),
             ({"if": {"minimum": 5}, "then": {"maximum": 7}}, 9, "form.maximum"),
@@ -330,6 +323,16 @@ OPEN = {"additionalProperties": True}
 DRAFT: dict[str, Any] = {"properties": {"status": {"const": "draft"}}}
 AMOUNT = {"properties": {"amount": True}}
 NEED = {"required": ["a"]}
+NEED_A: list[tuple[str, Path]] = [("form.required", ("a",))]
+UNKNOWN_Y = [("form.unknown_field", ("x", "y"))]
+A: dict[str, Any] = {"properties": {"a": {}}}
+CLOSED = {"additionalProperties": False}
+IS_Z = {"const": {"z": 5}}
+IS_ONE = {"patternProperties": {"^x_": {"const": 1}}, "minProperties": 1}
+UNIQUE = {"properties": {"a": {"uniqueItems": True, "items": {**A, **CLOSED}}}}
+ROWS = [{"a": 2, "z": 1}, {"a": 2, "z": 2}]
+SIZES = {"enum": [{"a": 1}, {"a": 2}]}
+ONLY_NUMBERS = {"additionalProperties": {"type": "number"}}
 answers = st.dictionaries(st.text("ab0"), json_values, max_size=3)
 
 
@@ -346,11 +349,7 @@ class TestMergeAnswer:
             {"if": DRAFT, "then": AMOUNT},
             {"if": {"not": DRAFT}, "else": AMOUNT},
             {"if": {"required": ["status"]}, "else": AMOUNT},
-            {
-                "if": {"allOf": [{"$ref": "#/$defs/draft"}]},
-                "then": AMOUNT,
-                "$defs": {"draft": DRAFT},
-            },
+            {"if": {"allOf": [{"$ref": "#/$defs/d"}]}, "then": AMOUNT, "$defs": {"d": DRAFT}},
             {"anyOf": [{**DRAFT, "properties": DRAFT["properties"] | {"amount": {}}}, {}]},
             {"allOf": [{"if": DRAFT, "then": AMOUNT}]},
         ],
@@ -364,62 +363,16 @@ class TestMergeAnswer:
     @pytest.mark.parametrize(
         "form, current, answer, faults",
         [
+            ({**A, "dependentRequired": {"a": ["b"]}}, {"b": 2}, {"a": 1}, []),
+            ({"if": IS_ONE, "then": NEED}, {"x_1": 5}, {}, []),
+            ({"if": IS_ONE, "then": NEED}, {"x_1": 1}, {}, NEED_A),
+            ({"if": IS_Z, "then": NEED}, {"z": 5}, {}, NEED_A),
+            ({"not": IS_Z}, {"z": 5}, {}, [("form.not", ())]),
+            ({"if": CLOSED, "else": NEED}, {"z": 5}, {}, NEED_A),
+            ({**A, **CLOSED, "if": DRAFT, "then": NEED}, {"status": "paid"}, {}, []),
+            ({"if": {"required": ["z"]}, "then": {**NEED, **CLOSED}}, {"z": 5}, {}, NEED_A),
             (
-                {"properties": {"a": {}}, "dependentRequired": {"a": ["b"]}},
-                {"b": 2},
-                {"a": 1},
-                [],
-            ),
-            (
-                {
-                    "if": {"patternProperties": {"^x_": {"const": 1}}, "minProperties": 1},
-                    "then": {"required": ["a"]},
-                },
-                {"x_1": 5},
-                {},
-                [],
-            ),
-            (
-                {
-                    "if": {"patternProperties": {"^x_": {"const": 1}}, "minProperties": 1},
-                    "then": {"required": ["a"]},
-                },
-                {"x_1": 1},
-                {},
-                [("form.required", ("a",))],
-            ),
-            (
-                {"if": {"const": {"z": 5}}, "then": {"required": ["a"]}},
-                {"z": 5},
-                {},
-                [("form.required", ("a",))],
-            ),
-            (
-                {"not": {"const": {"z": 5}}},
-                {"z": 5},
-                {},
-                [("form.not", ())],
-            ),
-            (
-                {"if": {"additionalProperties": False}, "else": {"required": ["a"]}},
-                {"z": 5},
-                {},
-                [("form.required", ("a",))],
-            ),
-            (
-                {"properties": {"a": {}}, "additionalProperties": False, "if": DRAFT, "then": NEED},
-                {"status": "paid"},
-                {},
-                [],
-            ),
-            (
-                {"if": {"required": ["z"]}, "then": {**NEED, "additionalProperties": False}},
-                {"z": 5},
-                {},
-                [("form.required", ("a",))],
-            ),
-            (
-                {"properties": {"in": {"if": {"const": {"z": 5}}, "then": NEED, **NOTED}}},
+                {"properties": {"in": {"if": IS_Z, "then": NEED, **NOTED}}},
                 {"in": {"z": 5}},
                 {"in": {}},
                 [("form.required", ("in", "a"))],
@@ -436,8 +389,9 @@ class TestMergeAnswer:
             {"propertyNames": {"maxLength": 1}},
             {"maxProperties": 1},
             {"minProperties": 2},
-            {"allOf": [{"properties": {"a": {}}, "additionalProperties": False}]},
+            {"allOf": [{**A, **CLOSED}]},
             {"if": {"required": ["zz"]}, "then": {"maxProperties": 1}},
+            {"patternProperties": {"b": {"const": 7}}},
         ],
     )
     def test_it_does_not_refuse_data_that_no_decider_may_change(self, keyword):
@@ -450,9 +404,29 @@ class TestMergeAnswer:
         data, faults = merge_answer(listed, {"a": [{"a": 2}]}, {"a": [{"zz": 1}]})
         assert (data, faults) == ({"a": [{"zz": 1, "a": 2}]}, [])
 
-    def test_a_field_that_it_gives_counts(self):
-        form = {"properties": {"a": {}}, "maxProperties": 1, "additionalProperties": True}
-        assert found(form, {"b": 1}, {"a": 1}) == [("form.max_properties", ())]
+    @pytest.mark.parametrize(
+        "form, answer, current, codes",
+        [
+            ({**A, **OPEN, "maxProperties": 1}, {"b": 1}, {"a": 1}, ["form.max_properties"]),
+            (UNIQUE, {"a": [{"a": 2}] * 2}, {"a": ROWS}, ["form.unique_items"]),
+            (UNIQUE, {}, {"a": ROWS}, []),
+            ({**A, "const": {"a": 1}}, {}, {"a": 1, "z": 1}, []),
+            ({**A, "const": {"a": 1}}, {"a": 2}, {"a": 1, "z": 1}, ["form.const"]),
+            ({**A, **SIZES}, {"a": 2}, {"a": 1, "z": 1}, []),
+            ({"properties": {"a": {**A, **SIZES}}}, {}, {"a": {"a": 1, "z": 1}}, []),
+            ({"properties": {"a": {"type": "object", **SIZES}}}, {}, {"a": {"a": 1}}, []),
+            ({"properties": {"a": SIZES}}, {"a": {"a": 2}}, {"a": {"a": 1}}, []),
+            ({"properties": {"a": {"maxProperties": 0}}}, {}, {"a": {}}, []),
+            ({**A, **ONLY_NUMBERS}, {}, {"z": "x"}, []),
+            ({**A, "patternProperties": {"z": False}}, {}, {"z": "x"}, []),
+            ({**A, **ONLY_NUMBERS}, {"z": "y"}, {"z": "x"}, ["form.type"]),
+            ({"required": ["z"], **ONLY_NUMBERS}, {}, {"z": "x"}, ["form.type"]),
+            ({"properties": {"a": ONLY_NUMBERS}}, {}, {"a": {"z": "x"}}, ["form.type"]),
+        ],
+    )
+    def test_counts_fields_that_it_gives_or_that_are_recorded(self, form, answer, current, codes):
+        """Other fields do not distinguish elements, and are not compared with the form."""
+        assert [code for code, _ in found(form, answer, current)] == codes
 
     def test_a_branch_that_applies_may_be_edited(self):
         current = {"status": "draft", "amount": 1}
@@ -489,16 +463,8 @@ class TestMergeAnswer:
             ({"type": "object"}, {"iban": "DE1"}, []),
             ({"type": ["object", "null"]}, {"x": 1}, [("form.unknown_field", ("x",))]),
             ({"type": "object", "additionalProperties": True}, {"iban": "DE2"}, []),
-            (
-                {"additionalProperties": NOTED},
-                {"x": {"y": 1}},
-                [("form.unknown_field", ("x", "y"))],
-            ),
-            (
-                {"patternProperties": {"x": NOTED}},
-                {"x": {"y": 1}},
-                [("form.unknown_field", ("x", "y"))],
-            ),
+            ({"additionalProperties": NOTED}, {"x": {"y": 1}}, UNKNOWN_Y),
+            ({"patternProperties": {"x": NOTED}}, {"x": {"y": 1}}, UNKNOWN_Y),
             (True, {"iban": "DE2"}, []),
             (NOTED, "none", [("form.type", ())]),
             (NOTED, None, [("form.type", ())]),
@@ -551,6 +517,31 @@ class TestMergeAnswer:
         for _ in range(400):
             deep = {"a": deep}
         assert found(form, deep, deep) == [("form.too_much_work", ())]
+
+    @pytest.mark.parametrize(
+        "schemas, codes",
+        [
+            ([{"title": "x"}] * 900, []),
+            ([{"additionalProperties": {}}] * 480, ["form.too_much_work"]),
+            ([{"propertyNames": {}}] * 480, ["form.too_much_work"]),
+        ],
+    )
+    def test_is_bounded_for_many_fields_and_schemas(self, schemas, codes):
+        """It took a minute for 900 schemas, and did not count toward the budget."""
+        form = {**A, **OPEN, "allOf": schemas}
+        data = {f"z{number}": number for number in range(40_000)}
+        started = time.process_time()
+        inside = found({"properties": {"in": form}}, {"in": {"a": 1}}, {"in": data})
+        assert [code for code, _ in inside] == codes
+        assert [code for code, _ in found(form, data, data)] == codes
+        assert time.process_time() - started < 20
+
+    def test_is_bounded_for_defaults_that_many_elements_lack(self):
+        names = {f"z{number}": {"title": "x"} for number in range(900)}
+        form = {"properties": {"in": {"items": {"properties": names}}}}
+        started = time.process_time()
+        assert with_defaults(form, {"in": [{}] * 200_000}) == {"in": [{}] * 200_000}
+        assert time.process_time() - started < 10
 
     @given(schema=subschemas, answer=answers, current=json_values)
     def test_never_raises(self, schema, answer, current):

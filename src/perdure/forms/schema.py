@@ -8,7 +8,7 @@ takes longer to load than all of Perdure.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Sized
 from contextvars import ContextVar
 from fractions import Fraction
 from functools import cache, lru_cache
@@ -142,7 +142,7 @@ def merge_answer(
 
     Conditions are judged with all current data: an answer cannot change their outcome by omitting
     fields. But a form must not refuse data that no decider may change, for example by
-    ``additionalProperties: false``.
+    ``additionalProperties: false``, or that is not recorded.
     """
     if own := check_schema(schema):
         return given, [INVALID_FORM.fault(reason=fault_text(own[0]))]
@@ -151,19 +151,19 @@ def merge_answer(
     try:
         former = current if isinstance(current, Mapping) else {}
         filled = with_defaults(schema, {**former, **answer.merged(former, given)})
-        hidden = _hidden.set(answer.hidden_fields(filled, former, given))
-        try:
-            faults = faults_of(schema, filled)
-            unknown = answer.unknown_fields(given, former, None if faults else filled)
-            faults = [*islice(unknown, FAULTS_MAX), *faults]
-        finally:
-            _hidden.reset(hidden)
         named = answer.named_fields()
         recorded = {
             name: each
             for name, each in filled.items()
             if name in named or name in given or name not in former
         }
+        view = _view.set(answer.view(filled, recorded, former, given))
+        try:
+            faults = faults_of(schema, filled)
+            unknown = answer.unknown_fields(given, former, None if faults else filled)
+            faults = [*islice(unknown, FAULTS_MAX), *faults]
+        finally:
+            _view.reset(view)
         return recorded, faults
     except (RecursionError, TooMuchWork):
         return given, [TOO_MUCH_WORK.fault()]
@@ -181,61 +181,70 @@ class _Answer:
     def __init__(self, validator: Any) -> None:
         self._validator = validator
         self._root: Any = validator.schema
+        self._known: dict[tuple[int, ...], _Fields] = {}
 
     def named_fields(self) -> set[str]:
         """The fields that the form names, also in its conditions."""
         found: set[str] = set()
-        waiting = [self._root]
-        while waiting:
-            for each in self._applied([waiting.pop()]):
-                for keyword in ("properties", "required", "dependentSchemas", "dependentRequired"):
-                    found.update(each.get(keyword, ()))
-                waiting += [each[keyword] for keyword in ("if", "not") if keyword in each]
+        for each in self._applied([self._root], with_conditions=True):
+            for keyword in ("properties", "required", "dependentSchemas", "dependentRequired"):
+                found.update(each.get(keyword, ()))
         return found
 
     def merged(self, base: Any, edits: Any) -> Any:
         return self._merged([self._root], base, edits)
 
     def _merged(self, schemas: list[Any], base: Any, edits: Any) -> Any:
+        if not _are_both(dict, base, edits) and not _are_both(list, base, edits):
+            return edits
         applied = self._applied(schemas)
-        if isinstance(base, dict) and isinstance(edits, dict) and _describes_object(applied):
+        if isinstance(base, dict) and _describes_object(applied):
+            fields = self._fields(applied, edits)
             changed = {
-                name: self._merged(_of_field(applied, name), base[name], value)
+                name: self._merged(fields.schemas_of(name), base[name], value)
                 if name in base
                 else value
                 for name, value in edits.items()
             }
             return base | changed
-        if isinstance(base, list) and isinstance(edits, list) and _describes_list(applied):
+        if isinstance(base, list) and _describes_list(applied):
+            elements = _Elements(applied, edits)
             return [
-                self._merged(_of_element(applied, at), base[at], value) if at < len(base) else value
+                self._merged(elements.schemas_of(at), base[at], value) if at < len(base) else value
                 for at, value in enumerate(edits)
             ]
         return edits
 
-    def hidden_fields(self, filled: Any, former: Any, given: Any) -> dict[int, frozenset[str]]:
-        """The fields of each object, by its ``id``, that no decider gave or may change."""
-        found: dict[int, frozenset[str]] = {}
+    def view(self, filled: Any, recorded: Mapping[str, Any], former: Any, given: Any) -> _View:
+        """What keywords other than conditions see of the merged data."""
+        view = _View()
         waiting: list[tuple[list[Any], Any, Any, Any]] = [([self._root], filled, former, given)]
         while waiting:
             schemas, value, before, edits = waiting.pop()
             applied = self._applied(schemas)
-            if isinstance(value, dict) and isinstance(before, dict):
+            is_root = value is filled
+            if _are_both(dict, value, before) and (is_root or _describes_object(applied)):
+                # Fields of an answer are recorded within their top-level field, or not at all.
+                names = recorded if is_root else value
+                fields = self._fields(applied, names)
                 edits = edits if isinstance(edits, dict) else {}
-                inside = {name: _of_field(applied, name) for name in value if name in before}
-                found[id(value)] = frozenset(
-                    name for name, each in inside.items() if not each and name not in edits
-                )
-                waiting += [
-                    (each, value[name], before[name], edits.get(name))
-                    for name, each in inside.items()
-                    if each
-                ]
-            elif isinstance(value, list) and isinstance(before, list):
-                edits = edits if isinstance(edits, list) else [None] * len(value)
+                seen = view.fields[id(value)] = []
+                for name in names:
+                    inside = fields.schemas_of(name)
+                    if inside or name in edits or name not in before:
+                        seen.append(name)
+                    if inside and name in before and isinstance(value[name], dict | list):
+                        waiting.append((inside, value[name], before[name], edits.get(name)))
+            elif _are_both(list, value, before) and _describes_list(applied):
+                elements = _Elements(applied, value)
+                if isinstance(edits, list):
+                    view.answered.add(id(value))
+                else:
+                    edits = [None] * len(value)
                 for at, (each, old, new) in enumerate(zip(value, before, edits, strict=False)):
-                    waiting.append((_of_element(applied, at), each, old, new))
-        return found
+                    if isinstance(each, dict | list):
+                        waiting.append((elements.schemas_of(at), each, old, new))
+        return view
 
     def unknown_fields(self, given: Any, current: Any, filled: Any) -> Iterator[Fault]:
         """A fault for each change that the form does not allow.
@@ -252,21 +261,36 @@ class _Answer:
             if (expected := _lost_type(applied, value, former)) is not None:
                 yield WRONG_TYPE.fault(where, types=(expected,), expected=_TYPES[expected])
             elif isinstance(value, dict) and (not where or _describes_object(applied)):
+                fields = self._fields(applied, value)
                 former = former if isinstance(former, dict) else {}
                 for name, each in value.items():
-                    if inside := _of_field(applied, name):
-                        part = whole[name] if is_valid else None
-                        waiting.append(((*where, name), inside, each, former.get(name), part))
-                    elif name not in former or not is_same(each, former[name]):
+                    before = former.get(name)
+                    if inside := fields.schemas_of(name):
+                        if isinstance(each, dict | list) or isinstance(before, dict | list):
+                            part = whole[name] if is_valid else None
+                            waiting.append(((*where, name), inside, each, before, part))
+                    elif name not in former or not is_same(each, before, _spend_on):
                         yield UNKNOWN_FIELD.fault((*where, name), field=name)
             elif isinstance(value, list) and _describes_list(applied):
+                elements = _Elements(applied, value)
                 former = former if isinstance(former, list) else []
                 for at, each in enumerate(value):
-                    element = former[at] if at < len(former) else None
-                    part = whole[at] if is_valid else None
-                    waiting.append(((*where, at), _of_element(applied, at), each, element, part))
+                    before = former[at] if at < len(former) else None
+                    if isinstance(each, dict | list) or isinstance(before, dict | list):
+                        part = whole[at] if is_valid else None
+                        inside = elements.schemas_of(at)
+                        waiting.append(((*where, at), inside, each, before, part))
 
-    def _applied(self, schemas: list[Any], values: Sequence[Any] = ()) -> list[Mapping[str, Any]]:
+    def _fields(self, applied: list[Mapping[str, Any]], names: Sized) -> _Fields:
+        _spend_on(len(applied) + len(names))
+        key = tuple(map(id, applied))  # all are parts of the form
+        if key not in self._known:
+            self._known[key] = _Fields(applied)
+        return self._known[key]
+
+    def _applied(
+        self, schemas: list[Any], values: Sequence[Any] = (), *, with_conditions: bool = False
+    ) -> list[Mapping[str, Any]]:
         """The schemas, and all schemas in them that apply to the same value, if one is given."""
         found: dict[int, Mapping[str, Any]] = {}
         waiting = list(schemas)
@@ -289,10 +313,16 @@ class _Answer:
                     waiting.append(branch)
             if isinstance(each.get("$ref"), str):
                 waiting.append(_referred(each["$ref"], self._root))
+            if with_conditions:
+                waiting += [each[keyword] for keyword in ("if", "not") if keyword in each]
         return list(found.values())
 
     def _is_met(self, schema: Any, value: Any) -> bool:
         return next(iter(self._validator.descend(value, schema)), None) is None
+
+
+def _are_both(type: type, one: Any, other: Any) -> bool:
+    return isinstance(one, type) and isinstance(other, type)
 
 
 def _describes_object(schemas: list[Mapping[str, Any]]) -> bool:
@@ -319,54 +349,103 @@ def _lost_type(schemas: list[Mapping[str, Any]], value: Any, former: Any) -> str
     return None
 
 
-def _of_field(schemas: list[Mapping[str, Any]], name: str) -> list[Any]:
-    """The schemas that allow a field of an object and apply to it."""
-    found = []
-    for each in schemas:
-        named = [each["properties"][name]] if name in each.get("properties", ()) else []
-        patterns = each.get("patternProperties", {}).items()
-        named += [inside for pattern, inside in patterns if _matches(pattern, name)]
-        others = each.get("additionalProperties", False)
-        found += named or ([] if others is False else [others])
-    return found
+class _Fields:
+    """The schemas that allow fields of an object and apply to them.
+
+    Collected once, so that only patterns cost time for each field and schema.
+    """
+
+    def __init__(self, applied: list[Mapping[str, Any]]) -> None:
+        self._named: dict[str, list[Any]] = {}
+        self._open = [each for each in applied if _allows_others(each)]
+        self._has_patterns = any(each.get("patternProperties") for each in applied)
+        self._others = [other for each in self._open for other in _others(each)]
+        for each in applied:
+            properties = each.get("properties", {})
+            _spend_on(len(properties))
+            for name, inside in properties.items():
+                self._named.setdefault(name, []).append(inside)
+
+    def schemas_of(self, name: str) -> list[Any]:
+        named = self._named.get(name, [])
+        if not self._open:
+            return named
+        if not named and not self._has_patterns:
+            return self._others
+        _spend_on(len(self._open))
+        found = [*named]
+        for each in self._open:
+            patterns = each.get("patternProperties", {}).items()
+            matching = [inside for pattern, inside in patterns if _matches(pattern, name)]
+            is_named = matching or name in each.get("properties", ())
+            found += matching if is_named else _others(each)
+        return found
 
 
-def _of_element(schemas: list[Mapping[str, Any]], at: int) -> list[Any]:
-    """The schemas that apply to an element of a list."""
-    found = []
-    for each in schemas:
-        first = each.get("prefixItems", ())
-        found.append(first[at] if at < len(first) else each.get("items", True))
-    return found
+def _allows_others(schema: Mapping[str, Any]) -> bool:
+    return bool(schema.get("patternProperties") or _others(schema))
+
+
+def _others(schema: Mapping[str, Any]) -> list[Any]:
+    others = schema.get("additionalProperties", False)
+    return [] if others is False else [others]
+
+
+class _Elements:
+    """The schemas that apply to the elements of a list, collected once."""
+
+    def __init__(self, applied: list[Mapping[str, Any]], elements: Sized) -> None:
+        _spend_on(len(applied) + len(elements))
+        self._applied = applied
+        self._first_count = max((len(each.get("prefixItems", ())) for each in applied), default=0)
+        self._others = [each.get("items", True) for each in applied]
+
+    def schemas_of(self, at: int) -> list[Any]:
+        if at >= self._first_count:
+            return self._others
+        _spend_on(len(self._applied))
+        found = []
+        for each in self._applied:
+            first = each.get("prefixItems", ())
+            found.append(first[at] if at < len(first) else each.get("items", True))
+        return found
 
 
 class _Defaults:
     def __init__(self, root: Any) -> None:
         self._root = root
         self._left = DEFAULTS_MAX
+        self._known: dict[int, tuple[Mapping[str, Any], dict[str, Any]]] = {}
 
     def into(self, data: Any, schema: Any, depth: int) -> Any:
-        if depth > SCHEMA_DEPTH_MAX or not isinstance(schema, Mapping):
+        if (
+            depth > SCHEMA_DEPTH_MAX
+            or not isinstance(data, Mapping | list | tuple)
+            or not isinstance(schema, Mapping)
+        ):
             return data
-        schema = self._resolved(schema)
+        schema, defaults = self._resolved(schema)
         if isinstance(data, Mapping) and isinstance(schema.get("properties"), Mapping):
-            return self._filled(data, schema["properties"], depth)
+            return self._filled(data, schema["properties"], defaults, depth)
         if isinstance(data, list | tuple) and isinstance(schema.get("items"), Mapping):
             return [self.into(element, schema["items"], depth + 1) for element in data]
         return data
 
     def _filled(
-        self, data: Mapping[str, Any], properties: Mapping[str, Any], depth: int
+        self,
+        data: Mapping[str, Any],
+        properties: Mapping[str, Any],
+        defaults: Mapping[str, Any],
+        depth: int,
     ) -> dict[str, Any]:
         filled = dict(data)
-        for name, schema in properties.items():
-            if name not in filled and isinstance(schema, Mapping):
-                schema = self._resolved(schema)
-                if "default" not in schema:
-                    continue
-                filled[name] = self._default(schema["default"])
-            if name in filled:
-                filled[name] = self.into(filled[name], schema, depth + 1)
+        for name, default in defaults.items():
+            if name not in filled:
+                filled[name] = self._default(default)
+        # Absent properties must not cost time for each element of a list.
+        names = properties if len(properties) < len(filled) else filled
+        for name in [name for name in names if name in filled and name in properties]:
+            filled[name] = self.into(filled[name], properties[name], depth + 1)
         return filled
 
     def _default(self, default: Any) -> Any:
@@ -375,7 +454,18 @@ class _Defaults:
             raise InvalidInput(TOO_MANY_DEFAULTS.fault(most=DEFAULTS_MAX))
         return from_json(to_json(default, "a default"))  # a copy, since callers may change it
 
-    def _resolved(self, schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _resolved(self, schema: Mapping[str, Any]) -> tuple[Mapping[str, Any], dict[str, Any]]:
+        """The schema merged with its ``$ref``, and the defaults of its properties."""
+        if id(schema) not in self._known:
+            resolved = self._merged(schema)
+            properties = resolved.get("properties")
+            parts = properties.items() if isinstance(properties, Mapping) else ()
+            merged = {name: self._merged(part) for name, part in parts if isinstance(part, Mapping)}
+            defaults = {name: part["default"] for name, part in merged.items() if "default" in part}
+            self._known[id(schema)] = (resolved, defaults)
+        return self._known[id(schema)]
+
+    def _merged(self, schema: Mapping[str, Any]) -> Mapping[str, Any]:
         """The schema merged with its ``$ref``; its own keywords take precedence."""
         reference = schema.get("$ref")
         if not isinstance(reference, str):
@@ -534,6 +624,10 @@ def _without_repeats(faults: list[Fault]) -> list[Fault]:
 
 _CHARACTERS_PER_CHECK = 50
 _CHECKS_PER_REFERENCE = 10
+_FIELDS_PER_CHECK = 4
+"""Fields, elements or schemas that one check visits without judging them."""
+_ELEMENTS_PER_CHECK = 2
+"""Elements or fields that one check judges by a schema without keywords."""
 _LOOP_COST_PER_CHECK = 12
 """In the units of ``expr.budget``: a check takes some microseconds."""
 
@@ -563,9 +657,43 @@ class _Budget:
 
 
 _budget: ContextVar[_Budget] = ContextVar("budget")
-_NONE_HIDDEN: Mapping[int, frozenset[str]] = {}
-_hidden: ContextVar[Mapping[int, frozenset[str]]] = ContextVar("hidden", default=_NONE_HIDDEN)
-"""Fields of each object, by its ``id``, that only conditions take into account."""
+
+
+def _spend_on(count: int) -> None:
+    _budget.get().spend(count // _FIELDS_PER_CHECK)
+
+
+class _View:
+    """What keywords see of an answer merged into its data.
+
+    The other fields are hidden: no decider gave them, and they may not be changed or are not
+    recorded. They count in conditions and where a keyword asks for fields, such as ``required``.
+    Nothing is refused because of them.
+    """
+
+    __slots__ = ("answered", "fields")
+
+    def __init__(self) -> None:
+        self.fields: dict[int, list[str]] = {}
+        """The fields to judge of each object, by its ``id``; all of others."""
+        self.answered: set[int] = set()
+        """The lists that the decider gave, by ``id``."""
+
+    def of(self, instance: dict[str, Any] | list[Any]) -> Collection[Any]:
+        return self.fields.get(id(instance), instance)
+
+    def visible(self, value: Any) -> Any:
+        """The value without hidden fields."""
+        if not self.fields or not isinstance(value, dict | list):
+            return value
+        _budget.get().spend(1 + len(value) // _FIELDS_PER_CHECK)
+        if isinstance(value, dict):
+            return {name: self.visible(value[name]) for name in self.of(value)}
+        return [self.visible(each) for each in value]
+
+
+_ALL_VISIBLE = _View()
+_view: ContextVar[_View] = ContextVar("view", default=_ALL_VISIBLE)
 
 
 def validator_of(schema: Any) -> Validator:
@@ -599,15 +727,31 @@ def _validator_class() -> type[Validator]:
 
     keywords: dict[str, Keyword] = {**Draft202012Validator.VALIDATORS, **_OWN_KEYWORDS}
     costs = {"$ref": _CHECKS_PER_REFERENCE}
-    counted = {name: _counted(keyword, costs.get(name, 1)) for name, keyword in keywords.items()}
+    counted = {
+        name: _counted(keyword, costs.get(name, 1), _VISITED.get(name))
+        for name, keyword in keywords.items()
+    }
     made: type[Validator] = extend(Draft202012Validator, counted)  # type: ignore[no-untyped-call]
     return made
 
 
-def _counted(keyword: Keyword, cost: int) -> Keyword:
+_VISITED: Mapping[str, type[list[Any] | dict[str, Any]]] = {
+    "items": list,
+    "contains": list,
+    "additionalProperties": dict,
+    "propertyNames": dict,
+}
+"""Keywords that visit each element or field, which would cost nothing for an empty schema."""
+
+
+def _counted(
+    keyword: Keyword, cost: int, visited: type[list[Any] | dict[str, Any]] | None
+) -> Keyword:
     def check(validator: Any, value: Any, instance: Any, schema: Any) -> Errors:
         budget = _budget.get()
         budget.spend(cost + (len(value) if isinstance(value, list | dict) else 0))
+        if visited is not None and isinstance(instance, visited):
+            budget.spend(len(_view.get().of(instance)) // _ELEMENTS_PER_CHECK)
         budget.enter()
         try:
             for error in keyword(validator, value, instance, schema) or ():
@@ -655,7 +799,7 @@ def _inside(validator: Any, instance: Any, key: Any, subschema: Any) -> Errors:
 
 def _pattern_properties(validator: Any, patterns: Any, instance: Any, schema: Any) -> Errors:
     for pattern, subschema in patterns.items() if isinstance(instance, dict) else ():
-        for key in instance:
+        for key in _view.get().of(instance):
             if _matches(pattern, key):
                 yield from _inside(validator, instance, key, subschema)
 
@@ -663,14 +807,13 @@ def _pattern_properties(validator: Any, patterns: Any, instance: Any, schema: An
 def _additional_properties(validator: Any, allowed: Any, instance: Any, schema: Any) -> Errors:
     named = schema.get("properties", {})
     patterns = schema.get("patternProperties", {})
-    hidden = _hidden_in(instance)
-    for key, value in instance.items() if isinstance(instance, dict) else ():
-        if key in named or key in hidden or any(_matches(pattern, key) for pattern in patterns):
+    for key in _view.get().of(instance) if isinstance(instance, dict) else ():
+        if key in named or any(_matches(pattern, key) for pattern in patterns):
             continue
         if allowed is False:
             yield _error(field=str(key))
         else:
-            yield from validator.descend(value, allowed, path=key)
+            yield from validator.descend(instance[key], allowed, path=key)
 
 
 def _required(validator: Any, names: Any, instance: Any, schema: Any) -> Errors:
@@ -681,26 +824,23 @@ def _required(validator: Any, names: Any, instance: Any, schema: Any) -> Errors:
 
 def _dependent_required(validator: Any, needs: Any, instance: Any, schema: Any) -> Errors:
     for name, others in needs.items() if isinstance(instance, dict) else ():
-        for other in others if name in instance else ():
+        if name not in instance:
+            continue
+        _spend_on(len(others))
+        for other in others:
             if other not in instance:
                 yield _error(field=other)
 
 
 def _property_names(validator: Any, subschema: Any, instance: Any, schema: Any) -> Errors:
-    hidden = _hidden_in(instance)
-    for name in instance if isinstance(instance, dict) else ():
-        context = [] if name in hidden else list(validator.descend(name, subschema))
-        if context:
+    for name in _view.get().of(instance) if isinstance(instance, dict) else ():
+        if context := list(validator.descend(name, subschema)):
             yield _error(context=context)
 
 
 def _max_properties(validator: Any, most: Any, instance: Any, schema: Any) -> Errors:
-    if isinstance(instance, dict) and len(instance) - len(_hidden_in(instance)) > most:
+    if isinstance(instance, dict) and len(_view.get().of(instance)) > most:
         yield _error()
-
-
-def _hidden_in(instance: Any) -> frozenset[str]:
-    return _hidden.get().get(id(instance), frozenset())
 
 
 def _if(validator: Any, condition: Any, instance: Any, schema: Any) -> Errors:
@@ -716,11 +856,11 @@ def _not(validator: Any, refused: Any, instance: Any, schema: Any) -> Errors:
 
 def _holds(validator: Any, condition: Any, instance: Any) -> bool:
     """Whether a condition holds for the instance with its hidden fields."""
-    token = _hidden.set(_NONE_HIDDEN)
+    token = _view.set(_ALL_VISIBLE)
     try:
         return next(iter(validator.descend(instance, condition)), None) is None
     finally:
-        _hidden.reset(token)
+        _view.reset(token)
 
 
 def _unique_items(validator: Any, is_wanted: Any, instance: Any, schema: Any) -> Errors:
@@ -729,7 +869,9 @@ def _unique_items(validator: Any, is_wanted: Any, instance: Any, schema: Any) ->
     # Compared by JSON: pairwise comparison would take too long for a long list.
     budget = _budget.get()
     seen: set[bytes] = set()
-    for element in instance:
+    # Hidden fields may distinguish elements of a list that the decider left as it was.
+    view = _view.get()
+    for element in view.visible(instance) if id(instance) in view.answered else instance:
         canonical = _canonical(element)
         budget.spend(1 + len(canonical) // _CHARACTERS_PER_CHECK)
         seen.add(canonical)
@@ -763,14 +905,22 @@ def _decimal(number: int | float) -> Fraction:
 
 
 def _enum(validator: Any, values: Any, instance: Any, schema: Any) -> Errors:
-    spend = _budget.get().spend
-    if not any(is_same(value, instance, spend) for value in values):
+    if not _is_any_of(values, instance):
         yield _error()
 
 
 def _const(validator: Any, value: Any, instance: Any, schema: Any) -> Errors:
-    if not is_same(value, instance, _budget.get().spend):
+    if not _is_any_of([value], instance):
         yield _error()
+
+
+def _is_any_of(values: list[Any], instance: Any) -> bool:
+    """Whether the instance is one of the values, with its hidden fields or without them."""
+    spend = _budget.get().spend
+    if any(is_same(value, instance, spend) for value in values):
+        return True
+    visible = _view.get().visible(instance)
+    return visible is not instance and any(is_same(value, visible, spend) for value in values)
 
 
 def _format(validator: Any, name: Any, instance: Any, schema: Any) -> Errors:

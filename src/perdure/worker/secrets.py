@@ -11,9 +11,10 @@ import base64
 import json
 import os
 import threading
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from inspect import iscoroutinefunction
-from typing import Any, AnyStr
+from typing import Any, AnyStr, Generic
 from urllib.parse import quote, quote_plus
 
 import msgspec
@@ -48,12 +49,13 @@ class Masker:
     __slots__ = ("_forms", "_in_bytes", "_in_json")
 
     def __init__(self, values: Iterable[str]) -> None:
-        self._forms = tuple({form for value in values for form in _forms(value)})
-        self._in_bytes = tuple({each for form in self._forms for each in _raw_forms(form)})
-        self._in_json = tuple(_escaped(form).encode() for form in self._forms)
+        forms = {form for value in values for form in _forms(value)}
+        self._forms = _Forms(forms)
+        self._in_bytes = _Forms({each for form in forms for each in _raw_forms(form)})
+        self._in_json = [(_escaped(form).encode(), form) for form in forms]
 
     def is_in(self, text: str) -> bool:
-        return any(form in text for form in self._forms)
+        return self._forms.are_in(text)
 
     def text(self, text: str) -> str:
         return _masked(text, self._forms, MASK)
@@ -64,24 +66,20 @@ class Masker:
 
     def json(self, data: bytes) -> bytes:
         """The JSON with secrets in strings and numbers masked."""
-        if not any(form in data for form in self._in_json):
+        if not any(escaped in data for escaped, _ in self._in_json):
             return data
         try:
-            return msgspec.json.encode(self.value(from_json(data)))
+            value = from_json(data)
+            # Look for the few forms that occur at all, not for all forms in each string.
+            written = msgspec.json.encode(value)
+            forms = _Forms(form for escaped, form in self._in_json if escaped in written)
+            return msgspec.json.encode(_masked_value(value, forms))
         except RecursionError:  # nested too deeply to search
             return msgspec.json.encode(MASK)
 
     def value(self, value: Any) -> Any:
         """The JSON value with secrets masked."""
-        if isinstance(value, str):
-            return self.text(value)
-        if isinstance(value, dict):
-            return {self.text(key): self.value(item) for key, item in value.items()}
-        if isinstance(value, list):
-            return [self.value(item) for item in value]
-        if isinstance(value, int | float) and self.is_in(json.dumps(value)):
-            return MASK
-        return value
+        return _masked_value(value, self._forms)
 
     def failure(self, failure: Failure) -> Failure:
         causes = [
@@ -114,13 +112,44 @@ class Masker:
         return outcome if failure is None else replace(outcome, failure=self.failure(failure))
 
 
-def _masked(text: AnyStr, forms: Iterable[AnyStr], mask: AnyStr) -> AnyStr:
+class _Forms(Generic[AnyStr]):
+    """Forms of secrets by length: a short text is searched only for those that fit into it."""
+
+    __slots__ = ("_forms", "_lengths")
+
+    def __init__(self, forms: Iterable[AnyStr]) -> None:
+        self._forms: list[AnyStr] = sorted(forms, key=len)
+        self._lengths = [len(form) for form in self._forms]
+
+    def fitting(self, text: AnyStr) -> list[AnyStr]:
+        return self._forms[: bisect_right(self._lengths, len(text))]
+
+    def are_in(self, text: AnyStr) -> bool:
+        return any(form in text for form in self.fitting(text))
+
+
+def _masked_value(value: Any, forms: _Forms[str]) -> Any:
+    if isinstance(value, str):
+        return _masked(value, forms, MASK)
+    if isinstance(value, dict):
+        return {
+            _masked(key, forms, MASK): _masked_value(item, forms) for key, item in value.items()
+        }
+    if isinstance(value, list):
+        return [_masked_value(item, forms) for item in value]
+    if isinstance(value, int | float) and forms.are_in(json.dumps(value)):
+        return MASK
+    return value
+
+
+def _masked(text: AnyStr, forms: _Forms[AnyStr], mask: AnyStr) -> AnyStr:
     """The text with each secret replaced, and overlapping ones together."""
     # One form after the other: a pattern of all forms of a long secret would take seconds per
     # megabyte without releasing the interpreter, and the worker would lose its leases.
-    spans = sorted(span for form in forms for span in _spans(text, form))
-    if not spans:
+    present = [form for form in forms.fitting(text) if form in text]
+    if not present:
         return text
+    spans = sorted(span for form in present for span in _spans(text, form))
     parts: list[AnyStr] = []
     (start, end), copied = spans[0], 0
     for first, last in spans[1:]:
