@@ -52,6 +52,7 @@ LIMITS = {
     "evaluation of a condition, with all its patterns": budget.COST_MAX,
     "schema of a form": schema.SCHEMA_MAX_BYTES,
     "validation of an answer": schema.CHECKS_MAX,
+    "defaults that a form fills in, together": schema.DEFAULTS_MAX_BYTES,
     "title of an approval, filled in": wait.TITLE_MAX,
     "message of an approval, filled in": wait.MESSAGE_MAX,
     "note of an answer": approvals.NOTE_MAX,

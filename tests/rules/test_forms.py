@@ -811,3 +811,11 @@ class TestEndlessDefaults:
         }
         with refused("form.too_many_defaults", InvalidInput, most=DEFAULTS_MAX):
             with_defaults(schema, {})
+
+    def test_are_bounded_in_size(self):
+        """Finding 8: an input of 1.2 kB was approved as an output of 18 MB."""
+        element = {"properties": {"x": {"default": "y" * 60_000}}}
+        schema = {"properties": {"l": {"items": element}}}
+        with_defaults(schema, {"l": [{}] * 17})
+        _, faults = merge_answer(schema, {}, {"l": [{}] * 18})
+        assert [each.code for each in faults] == ["form.defaults_too_large"]

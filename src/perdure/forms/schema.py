@@ -42,6 +42,8 @@ FAULTS_MAX = 100
 """Most faults reported for one value."""
 DEFAULTS_MAX = 10_000
 """Most defaults filled into one value."""
+DEFAULTS_MAX_BYTES = 1024 * 1024
+"""Their size together, as JSON."""
 CHECKS_MAX = 250_000
 """The budget for one value: each element of a keyword, and some characters, cost one check."""
 
@@ -75,6 +77,9 @@ TOO_MUCH_WORK = declare(
 NOT_JSON_VALUE = declare("form.not_checkable", "cannot be checked: {reason}")
 TOO_MANY_DEFAULTS = declare(
     "form.too_many_defaults", "the form has more than {most} defaults to fill in"
+)
+DEFAULTS_TOO_LARGE = declare(
+    "form.defaults_too_large", "the defaults to fill in total more than {most} bytes"
 )
 
 # Faults of schemas
@@ -165,6 +170,8 @@ def merge_answer(
         finally:
             _view.reset(view)
         return recorded, faults
+    except InvalidInput as error:  # too many defaults
+        return given, list(error.faults)
     except (RecursionError, TooMuchWork):
         return given, [TOO_MUCH_WORK.fault()]
     finally:
@@ -414,7 +421,7 @@ class _Elements:
 class _Defaults:
     def __init__(self, root: Any) -> None:
         self._root = root
-        self._left = DEFAULTS_MAX
+        self._left, self._bytes_left = DEFAULTS_MAX, DEFAULTS_MAX_BYTES
         self._known: dict[int, tuple[Mapping[str, Any], dict[str, Any]]] = {}
 
     def into(self, data: Any, schema: Any, depth: int) -> Any:
@@ -449,10 +456,14 @@ class _Defaults:
         return filled
 
     def _default(self, default: Any) -> Any:
+        data = to_json(default, "a default")
         self._left -= 1
+        self._bytes_left -= len(data)
         if self._left < 0:
             raise InvalidInput(TOO_MANY_DEFAULTS.fault(most=DEFAULTS_MAX))
-        return from_json(to_json(default, "a default"))  # a copy, since callers may change it
+        if self._bytes_left < 0:
+            raise InvalidInput(DEFAULTS_TOO_LARGE.fault(most=DEFAULTS_MAX_BYTES))
+        return from_json(data)  # a copy, since callers may change it
 
     def _resolved(self, schema: Mapping[str, Any]) -> tuple[Mapping[str, Any], dict[str, Any]]:
         """The schema merged with its ``$ref``, and the defaults of its properties."""
