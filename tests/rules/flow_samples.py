@@ -73,6 +73,10 @@ def codes(flow: Flow) -> list[str]:
     return [fault.code for fault in faults(flow)]
 
 
+def path_of(fault: Fault) -> str:
+    return ".".join(map(str, fault.where)).removeprefix("nodes.")
+
+
 def call_of(fault: Fault) -> str:
     """The call of the builder that a fault is about."""
     assert fault.source is not None

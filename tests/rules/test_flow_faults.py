@@ -27,6 +27,7 @@ from tests.rules.flow_samples import (
     fetch,
     only_fault,
     pack,
+    path_of,
     refuse,
 )
 from tests.support.refusal import refused
@@ -69,10 +70,6 @@ def followed_by(body: Any, **given: Any) -> Flow:
 
 def routed(**options: Any) -> Flow:
     return Flow("o").route("kind", {"pay": charge}, **options)
-
-
-def path_of(fault: Fault) -> str:
-    return ".".join(map(str, fault.where)).removeprefix("nodes.")
 
 
 class TestOneFault:
@@ -197,66 +194,60 @@ class TestOneFault:
         assert (fault.code, path_of(fault)) == (code, path)
 
     @pytest.mark.parametrize(
-        "flow, code, call, args",
+        "flow, expected",
         [
             (
                 Flow("o").fork(a=[fetch, NAMELESS], b=charge),
-                "flow.lambda_name",
-                ".fork number 1, branch 'a', item 2",
-                {},
+                ("flow.lambda_name", ".fork number 1, branch 'a', item 2", {}),
             ),
             (
                 Flow("o").fork(a=fetch, b=Flow().then(charge).then(fetch)),
-                "flow.duplicate_node",
-                ".fork number 1, branch 'b', .then number 2",
-                {"there": ".fork number 1, branch 'a'"},
+                (
+                    "flow.duplicate_node",
+                    ".fork number 1, branch 'b', .then number 2",
+                    {"there": ".fork number 1, branch 'a'"},
+                ),
             ),
             (
                 Flow("o").then(fetch).then(other_fetch, name="again"),
-                "flow.duplicate_task",
-                ".then number 2",
-                {"there": "node 'fetch' (.then number 1)"},
+                (
+                    "flow.duplicate_task",
+                    ".then number 2",
+                    {"there": "node 'fetch' (.then number 1)"},
+                ),
             ),
             (
                 forked().then(decide),
-                "flow.fork_not_joined",
-                ".then number 1",
-                {"fork": ".fork number 1"},
+                ("flow.fork_not_joined", ".then number 1", {"fork": ".fork number 1"}),
             ),
             (
                 forked().fork(b=decide),
-                "flow.fork_not_joined",
-                ".fork number 2",
-                {"fork": ".fork number 1"},
+                ("flow.fork_not_joined", ".fork number 2", {"fork": ".fork number 1"}),
             ),
             (
                 Flow("o").route("kind", {"x": Flow().fork(a=fetch, b=charge)}).then(decide),
-                "flow.fork_not_joined",
-                ".then number 1",
-                {"fork": ".route number 1, branch 'x', .fork number 1"},
+                (
+                    "flow.fork_not_joined",
+                    ".then number 1",
+                    {"fork": ".route number 1, branch 'x', .fork number 1"},
+                ),
             ),
             (
                 Flow("o").fork(a=Flow().fork(b=fetch, c=charge)).join(decide),
-                "flow.branch_forks",
-                ".join number 1",
-                {"branch": "a"},
+                ("flow.branch_forks", ".join number 1", {"branch": "a"}),
             ),
             (
                 Flow("o").route("kind", {"x": None, "y": None}).node("x", fetch, after="route"),
-                "flow.port_needed",
-                ".node number 1",
-                {"ports": ("route:x", "route:y")},
+                ("flow.port_needed", ".node number 1", {"ports": ("route:x", "route:y")}),
             ),
             (
                 Flow("o").node("a", fetch, after="b").node("b", charge, after="a"),
-                "flow.cycle",
-                None,
-                {"ids": ("a", "b")},
+                ("flow.cycle", None, {"ids": ("a", "b")}),
             ),
         ],
     )
-    def test_says_where_it_is_and_what_it_is_about(self, flow, code, call, args):
-        fault = only_fault(flow)
+    def test_says_where_it_is_and_what_it_is_about(self, flow, expected):
+        fault, (code, call, args) = only_fault(flow), expected
         assert fault.code == code
         assert (fault.source and fault.source.call) == call
         assert args.items() <= dict(fault.args).items()

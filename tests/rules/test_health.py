@@ -233,31 +233,23 @@ class TestWork:
         assert wrong(surveyed(plain, of_a_run)) == []
 
     @pytest.mark.parametrize(
-        "partition, code, args, actions",
+        "place, what, args, started",
         [
+            ({"task": "sub"}, "task", {"task": "sub"}, {}),
+            ({"task": "pack", "flow": "orders@v2"}, "flow", {"flow": "orders@v2"}, {}),
             (
-                Partition(queue="default", task="sub"),
-                "health.task_unserved",
-                {"task": "sub"},
-                start(),
-            ),
-            (
-                Partition(queue="default", task="pack", flow="orders@v2"),
-                "health.flow_unserved",
-                {"flow": "orders@v2"},
-                start(),
-            ),
-            (
-                Partition(queue="slow", task="add"),
-                "health.queue_unserved",
+                {"queue": "slow"},
+                "queue",
                 {"queue": "slow", "task": "add"},
-                start(queues=("slow",)),
+                {"queues": ("slow",)},
             ),
         ],
     )
-    def test_that_no_worker_takes(self, partition, code, args, actions):
+    def test_that_no_worker_takes(self, place, what, args, started):
+        partition = Partition(**{"queue": "default", "task": "add"} | place)
         finding = the_one(surveyed(partition), Severity.ERROR)
-        assert (finding.code, finding.args, finding.actions) == (code, args, actions)
+        assert (finding.code, finding.args) == (f"health.{what}_unserved", args)
+        assert finding.actions == start(**started)
 
     def test_that_needs_tags_which_no_worker_has(self):
         partition = Partition(queue="default", task="add", tags=("gpu", "big"))

@@ -121,10 +121,6 @@ class TestAllows:
         assert allows(Transition.CLAIM, Status.WAITING, Status.ACTIVE)
         assert not allows(Transition.CLAIM, Status.WAITING, Status.COMPLETED)
         assert not allows(Transition.CLAIM, Status.COMPLETED, Status.ACTIVE)
-
-
-class TestStartsFrom:
-    def test_says_in_which_statuses_an_operation_applies(self):
         assert starts_from(Transition.PROMOTE) == {Status.SCHEDULED}
         assert starts_from(Transition.RETRY) == {Status.FAILED, Status.DEAD, Status.CANCELLED}
 

@@ -176,6 +176,9 @@ class TestReports:
         run.finish("a")
         with refused("run.node_not_waiting", NodeNotWaiting, status="completed"):
             run.report("a", "progress")
+        run.cancel()
+        with pytest.raises(RunEnded):
+            run.report("b", "completed")
 
     @pytest.mark.parametrize(
         "node, key, others",
@@ -242,12 +245,6 @@ class TestReports:
         run.skip("a")
         assert (dict(run.state.pauses), dict(run.state.progress)) == ({}, {})
 
-    def test_on_a_run_that_ended_are_refused(self):
-        run = paused()
-        run.cancel()
-        with pytest.raises(RunEnded):
-            run.report("a", "completed")
-
     def test_name_a_port_of_the_node_or_are_refused(self):
         run = Played(graph(task("a", ports=("far",)), task("b"), edges="a.far b"))
         run.pause_body("a", poll_ms=1000)
@@ -279,14 +276,9 @@ class TestDeadlines:
         run.due("a")
         assert run.failure.type == "perdure.errors.WaitTimedOut"
 
-    def test_may_have_a_port_or_continue(self):
-        node = task("a", on_timeout="late")
-        run = Played(graph(node, task("b"), edges="a.late b"))
-        run.pause_body("a", deadline_ms=10)
-        run.due("a")
-        assert run.inputs["b"] is None
-
-        run = Played(chain(task("a", on_timeout="continue"), task("b")))
+    @pytest.mark.parametrize("on_timeout, edge", [("late", "a.late b"), ("continue", "a b")])
+    def test_may_have_a_port_or_continue(self, on_timeout, edge):
+        run = Played(graph(task("a", on_timeout=on_timeout), task("b"), edges=edge))
         run.pause_body("a", deadline_ms=10)
         run.due("a")
         assert run.inputs["b"] is None
@@ -302,12 +294,6 @@ class TestPolling:
         assert run.inputs["poll:a"] == "in"
         assert run.resumptions["poll:a"]["pauses"][0]["checkpoint"] == {"container": 7}
 
-    def test_nothing_new_means_later_again(self):
-        run = being_polled()
-        run.finish("poll:a", None)
-        assert run.live == {"a": WAIT, "poll:a": WAIT}
-        assert [wait.key for wait in run.decision.waits] == ["poll:a"]
-
     def test_a_last_word_ends_the_pause(self):
         run = being_polled()
         run.finish("poll:a", {"status": "completed", "result": 9})
@@ -316,13 +302,17 @@ class TestPolling:
         assert (run.decision.close_waits, run.decision.cancel_keys) == (["a"], ["poll:a"])
 
     def test_progress_is_kept_and_it_is_asked_again_later(self):
+        """Finding 6: what is now a flag was a name, and logs with it are still read."""
         run = being_polled()
+        before = run.state
         run.finish("poll:a", {"status": "progress", "progress": 0.5})
         assert run.live == {"a": WAIT, "poll:a": WAIT}
         reported = run.log.events[-1]
         assert isinstance(reported, NodeReported)
         assert (reported.by, reported.is_poll) == (None, True)
         assert "a" in run.state.progress
+        assert fold(before, replace(reported, is_poll=False, by="poll")) == run.state
+        assert fold(before, replace(reported, is_poll=False)) != run.state
 
     def test_who_reports_is_not_asked(self):
         run = paused(poll_ms=300_000)
@@ -330,13 +320,6 @@ class TestPolling:
         assert [wait.key for wait in run.decision.waits] == ["poll:a"]  # replaced, so later
         run.report("a", "completed")
         assert run.live == {"a": JOB}
-
-    def test_who_reports_while_being_asked_is_asked_again_later(self):
-        run = being_polled()
-        run.report("a", "progress", progress=1)
-        assert run.live == {"a": WAIT, "poll:a": JOB}
-        run.finish("poll:a", None)
-        assert run.live == {"a": WAIT, "poll:a": WAIT}
 
     def test_many_reports_while_being_asked_leave_one_job_that_asks(self):
         """Finding 6: six reports left seven active jobs of one key."""
@@ -346,22 +329,15 @@ class TestPolling:
             assert not run.decision.schedules
             assert not run.decision.waits
         assert (run.live, run.state.jobs) == ({"a": WAIT, "poll:a": JOB}, 1)
+        run.finish("poll:a", None)
+        assert run.live == {"a": WAIT, "poll:a": WAIT}
 
-    def test_logs_with_a_poll_by_its_name_are_still_read(self):
-        """Finding 6: what is now a flag was a name."""
-        run = being_polled()
-        before = run.state
-        run.finish("poll:a", {"status": "progress", "progress": 0.5})
-        event = run.log.events[-1]
-        assert isinstance(event, NodeReported)
-        assert fold(before, replace(event, is_poll=False, by="poll")) == run.state
-        assert fold(before, replace(event, is_poll=False)) != run.state
-
-    @pytest.mark.parametrize("answer", ["x", {"status": "unknown"}, 5])
-    def test_a_useless_answer_or_error_does_not_fail_the_node(self, answer):
+    @pytest.mark.parametrize("answer", [None, "x", {"status": "unknown"}, 5])
+    def test_nothing_new_means_later_again(self, answer):
         run = being_polled()
         run.finish("poll:a", answer)
         assert run.live == {"a": WAIT, "poll:a": WAIT}
+        assert [wait.key for wait in run.decision.waits] == ["poll:a"]
         run.due("poll:a")
         run.fail("poll:a")
         assert run.live == {"a": WAIT, "poll:a": WAIT}
@@ -427,18 +403,13 @@ class TestTryingAgain:
 
         assert not run.state.external_failures
 
-    def test_an_error_after_a_good_report_continues_from_it(self):
+    @pytest.mark.parametrize("status, is_snoozed", [("completed", False), ("failed", True)])
+    def test_an_error_after_a_good_report_or_a_snooze_continues_from_it(self, status, is_snoozed):
         run = paused()
-        run.report("a", "completed", result=1)
-        run.attempt_failed("a")
+        run.report("a", status)
+        run.end("a", Retried(failure=failure("later"), is_snoozed=is_snoozed))
         assert len(run.state.pauses["a"]) == 1
         assert not run.state.external_failures
-
-    def test_what_only_asks_for_another_time_keeps_its_report(self):
-        run = paused()
-        run.report("a", "failed")
-        run.end("a", Retried(failure=failure("later"), is_snoozed=True))
-        assert len(run.state.pauses["a"]) == 1
 
 
 CODEC = PlainCodec()
@@ -498,39 +469,36 @@ class TestCancellingTheWork:
         (run.fail if is_failed else run.finish)("cancel:a")
         assert run.types[-1] == "RunFailed"
 
-    def test_is_done_for_work_that_was_reported_on_but_not_taken(self):
-        run = Played(graph(task("a"), task("b")), "in")
+    @pytest.mark.parametrize("is_taken", [False, True])
+    def test_is_done_for_work_that_was_reported_on_unless_it_was_taken(self, is_taken):
+        run = Played(chain(task("a"), task("b")), "in")
         run.pause_body("a", 7, cancels=True)
         run.report("a", "completed")
+        if is_taken:
+            run.finish("a", 1)
         run.cancel()
-        assert run.live == {"cancel:a": JOB}
+        assert run.live == ({} if is_taken else {"cancel:a": JOB})
+        assert (run.status is RunStatus.CANCELLED) is is_taken
 
-    def test_at_the_deadline_resumes_the_run_but_delays_its_end(self):
+    @pytest.mark.parametrize("is_cancelled", [False, True])
+    def test_at_the_deadline_resumes_the_run_but_delays_its_end(self, is_cancelled):
         run = Played(
             graph(task("a", on_timeout="late", ports=("late",)), task("b"), edges="a.late b")
         )
         run.pause_body("a", 7, deadline_ms=5, cancels=True)
         run.due("a")
         assert run.live == {"b": JOB, "cancel:a": JOB}
-        run.finish("b", 2)
+        if is_cancelled:
+            run.cancel()
+            assert (run.decision.cancel_all, run.decision.cancel_keys) == (False, ["b"])
+            number = run.state.number
+            run.cancel()
+            assert run.state.number == number
+        else:
+            run.finish("b", 2)
         assert run.live == {"cancel:a": JOB}
         run.finish("cancel:a")
-        assert run.status is RunStatus.COMPLETED
-
-    def test_survives_the_end_of_the_run(self):
-        run = Played(
-            graph(task("a", on_timeout="late", ports=("late",)), task("b"), edges="a.late b")
-        )
-        run.pause_body("a", 7, deadline_ms=5, cancels=True)
-        run.due("a")
-        run.cancel()
-        assert (run.live, run.decision.cancel_all) == ({"cancel:a": JOB}, False)
-        assert run.decision.cancel_keys == ["b"]
-        number = run.state.number
-        run.cancel()
-        assert run.state.number == number
-        run.finish("cancel:a")
-        assert run.status is RunStatus.CANCELLED
+        assert run.status is (RunStatus.CANCELLED if is_cancelled else RunStatus.COMPLETED)
 
     @pytest.mark.parametrize("on_error", ["fail", "sorry"])
     def test_of_the_other_items_when_one_fails(self, on_error):
@@ -555,14 +523,6 @@ class TestCancellingTheWork:
         plan.build()
 
         assert [job.node and job.node.key for job in plan.commit.jobs] == ["cancel:a"]
-
-    def test_is_not_done_for_a_node_that_continues(self):
-        run = Played(chain(task("a"), task("b")), "in")
-        run.pause_body("a", 7, cancels=True)
-        run.report("a", "completed")
-        run.finish("a", 1)
-        run.cancel()
-        assert run.status is RunStatus.CANCELLED
 
 
 class TestAJobThatIsToBeTriedAgain:
