@@ -428,10 +428,8 @@ def is_svg(text: str) -> bool:
 
 
 class TestFlowsGraph:
-    def test_is_mermaid_by_default(self, perdure):
+    def test_is_mermaid_by_default_or_as_svg(self, perdure):
         assert perdure("flows", "graph", FLOW).out == sample.orders.mermaid()
-
-    def test_as_svg(self, perdure):
         assert perdure("flows", "graph", FLOW, "--format", "svg").out == sample.orders.svg()
 
     @pytest.mark.parametrize("name", ["flow.svg", "flow.SVG"])

@@ -122,17 +122,11 @@ class TestTerminal:
 
 
 ERASE = "\x1b[1G\x1b[0K"
-
 CLIPBOARD = "\x1b]52;c;aGFjaw==\x07"
-
 REVERSED = "\u202e"
-
 HOSTILE = f"{ERASE}forged{CLIPBOARD}\x9b2J{REVERSED}\x7f\r\x08"
-
 FORGED = "12:00:01 info    job completed  job=forged"
-
 RUN_ID = f"order{HOSTILE}"
-
 ACTING = {*map(chr, range(0x20)), *map(chr, range(0x7F, 0xA0)), *"\u202e\u2066\u200f"} - {"\n"}
 
 
@@ -209,6 +203,9 @@ COMMANDS = [
 
 LAST = ("cancel", "cancel-group", "retry", "delete", "prune", "import")
 """Commands that leave less for others to print."""
+
+ENDLESS = {("init",), ("dev",), ("worker",), ("events", "stream")}
+"""They run until they are stopped."""
 
 
 def leaves(group: click.Group, above: tuple[str, ...] = ()) -> Iterator[tuple[Any, list[str]]]:
@@ -404,12 +401,7 @@ class TestControlCharacters:
         endless = {f"ask{HOSTILE}", f"ask{HOSTILE}:review"}
         ran = 0
         for words, parameters in sorted(leaves(app), key=lambda leaf: leaf[0][-1] in LAST):
-            if words in {
-                ("init",),
-                ("dev",),
-                ("worker",),
-                ("events", "stream"),
-            }:  # they run until they are stopped
+            if words in ENDLESS:
                 continue
             first, *more = [*parameters, ""]
             for value in values.get(first, [f"x{HOSTILE}"] if first else [""]):
@@ -531,13 +523,9 @@ main()
 
 
 NOW = datetime(2030, 1, 1, 12, tzinfo=UTC)
-
 ID = Column(title="ID", cells=["0123456789"])
-
 NAME = Column(title="NAME", cells=["a-rather-long-name"], rank=1, room_min=6)
-
 EXTRA = Column(title="EXTRA", cells=["extra"], rank=2)
-
 EMPTY = Column(title="EMPTY", cells=[""])
 
 

@@ -46,6 +46,10 @@ def changed_header(**fields: object) -> Callable[[Lines], Lines]:
     return change
 
 
+def beginning(line: int, text: bytes) -> Callable[[Lines], Lines]:
+    return lambda lines: [*lines[:line], lines[line].replace(b"{", text, 1), *lines[line + 1 :]]
+
+
 def row_changed(lines: Lines) -> Lines:
     return [line.replace(b'"priority":3', b'"priority":1') for line in lines]
 
@@ -65,16 +69,9 @@ BROKEN: dict[str, Callable[[Lines], Lines]] = {
     "with swapped rows": rows_swapped,
     "with more after its end": lambda lines: [*lines, lines[1]],
     "with an unknown row": lambda lines: [lines[0], b'{"row": "cake"}\n', *lines[1:]],
-    "with an unknown field": lambda lines: [
-        lines[0],
-        lines[1].replace(b"{", b'{"taste":1,', 1),
-        *lines[2:],
-    ],
+    "with an unknown field": beginning(1, b'{"taste":1,'),
     # Finding 14: it raised RecursionError.
-    "with a header that is nested too deeply": lambda lines: [
-        lines[0].replace(b"{", b'{"deep":' + b"[" * 100_000, 1),
-        *lines[1:],
-    ],
+    "with a header that is nested too deeply": beginning(0, b'{"deep":' + b"[" * 100_000),
     # Finding 14: it raised OverflowError.
     "with an integer beyond 64 bits": lambda lines: [
         line.replace(b'"priority":3', b'"priority":%d' % 2**70) for line in lines
@@ -312,40 +309,21 @@ class TestCommands:
         assert perdure("store", "export", str(tmp_path / "work.jsonl"), "--live").exit_code == 0
 
     @pytest.mark.parametrize(
-        "arguments, exit_code, code, args",
+        "command, file, exit_code, code, options",
         [
-            (["export", "{folder}"], 2, "file.is_directory", {"path": "{folder}"}),
-            (
-                ["export", "{folder}/no/a.jsonl"],
-                2,
-                "file.unwritable",
-                {"path": "{folder}/no/a.jsonl"},
-            ),
-            (
-                ["export", "{folder}/a.jsonl", "--store", "sqlite:///{folder}/x.db"],
-                3,
-                "store.unreachable",
-                {},
-            ),
-            (["export", "{folder}/a.jsonl", "--store", "memory://x"], 2, "cli.store_in_memory", {}),
-            (
-                ["import", "{folder}/none.jsonl"],
-                2,
-                "file.unreadable",
-                {"path": "{folder}/none.jsonl"},
-            ),
-            (
-                ["import", "{folder}/source.db"],
-                1,
-                "store.invalid_export",
-                {"path": "{folder}/source.db"},
-            ),
-            (["import", "{export}"], 1, "store.not_empty", {}),  # into the store that it is of
+            ("export", "", 2, "file.is_directory", []),
+            ("export", "no/a.jsonl", 2, "file.unwritable", []),
+            ("export", "a.jsonl", 3, "store.unreachable", ["--store", "sqlite:///{folder}/x.db"]),
+            ("export", "a.jsonl", 2, "cli.store_in_memory", ["--store", "memory://x"]),
+            ("import", "none.jsonl", 2, "file.unreadable", []),
+            ("import", "source.db", 1, "store.invalid_export", []),
+            ("import", "{export}", 1, "store.not_empty", []),  # into the store that it is of
         ],
     )
     def test_name_what_they_cannot_use(
-        self, perdure, export, tmp_path, arguments, exit_code, code, args
+        self, perdure, export, tmp_path, command, file, exit_code, code, options
     ):
-        words = [each.format(folder=tmp_path, export=export) for each in arguments]
-        named = {name: each.format(folder=tmp_path) for name, each in args.items()}
-        perdure.refused(code, "store", *words, exit_code=exit_code, **named)
+        path = str(tmp_path / file.format(export=export))
+        words = [path, *(each.format(folder=tmp_path) for each in options)]
+        named = {"path": path} if code.startswith(("file.", "store.invalid")) else {}
+        perdure.refused(code, "store", command, *words, exit_code=exit_code, **named)
