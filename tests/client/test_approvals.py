@@ -398,10 +398,6 @@ class TestDataOfAnAnswer:
 
 
 class TestApproval:
-    async def test_of_an_open_one_equals_the_inbox(self, client):
-        await client.submit(refunds, ORDER, id="order-7")
-        assert [await client.approvals.get("order-7:review")] == list(await client.approvals.list())
-
     async def test_tells_when_nobody_decided_in_time(self, client, store, clock):
         run = await client.submit(timed, ORDER, id="order-7")
         assert (await client.approvals.get("order-7:review")).due_at == clock() + timedelta(hours=1)

@@ -19,7 +19,6 @@ from perdure import (
     FingerprintTaken,
     Flow,
     InvalidFlow,
-    JobNotFound,
     PayloadTooLarge,
     PerdureError,
     Retry,
@@ -328,12 +327,6 @@ class TestCodec:
             _ = record.args
 
 
-class TestJob:
-    async def test_is_not_found_under_an_unknown_id(self, client):
-        with refused("job.not_found", JobNotFound, job_id="nobody"):
-            await client.jobs.get("nobody")
-
-
 class TestDeclaredTask:
     def test_a_task_is_still_a_function(self):
         assert add(1, 2) == 3
@@ -383,9 +376,7 @@ class TestATaskWithOptions:
         assert fetch.settings.delay == timedelta(0)
         assert later.settings.delay == timedelta(minutes=5)
         assert (later.base, later.name, fetch.base) == (fetch, "fetch", fetch)
-
-    def test_is_called_as_the_task(self):
-        assert fetch.options(delay="5m")(3) == "3 own"
+        assert later(3) == "3 own"
 
     def test_adds_to_the_options_that_it_has(self):
         settings = fetch.options(delay="5m", priority=1).options(priority=4).settings
@@ -440,13 +431,6 @@ class TestDiscovery:
             assert isinstance(code, TargetCode)
             [found] = code.tasks
             assert (found.name, found.base) == ("fetch", found)
-
-
-class TestByName:
-    async def test_a_task_that_the_client_has_gets_options(self, memory_url):
-        async with AsyncClient(memory_url, tasks=[add]) as client:
-            job = await client.enqueue(client.task("add").options(queue="slow"), 1)
-            assert (await client.jobs.get(job.id)).queue == "slow"
 
 
 ROOT = Path(__file__).parents[2]

@@ -94,9 +94,12 @@ class TestAck:
         record = await queue.get_job(job.id)
         assert (record.status, record.result) == (Status.COMPLETED, {"ok": True})
 
-    async def test_of_an_aborted_job_says_that_it_is_cancelled(self, queue, client):
+    async def test_of_a_job_that_a_heartbeat_says_to_stop_says_that_it_is_cancelled(
+        self, queue, client
+    ):
         job = await held(queue)
         await client.jobs.cancel(job.id)
+        assert await queue.heartbeat(job) is Status.ABORTING
         assert await queue.ack(job) is Status.CANCELLED
 
 
@@ -139,11 +142,6 @@ class TestHeartbeat:
             assert await queue.heartbeat(job, extend=extend) is Status.ACTIVE
             lease_until = (await queue.get_job(job.id)).lease_until
             assert lease_until == clock() + timedelta(minutes=minutes)
-
-    async def test_says_when_the_job_should_stop(self, queue, client):
-        job = await held(queue)
-        await client.jobs.cancel(job.id)
-        assert await queue.heartbeat(job) is Status.ABORTING
 
 
 class TestRelease:

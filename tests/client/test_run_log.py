@@ -448,28 +448,19 @@ class TestEdges:
 
 
 class TestParts:
-    async def test_of_a_map_are_its_items(self, client, store):
-        flow = Flow("mapping").then(load).map(name_of, over="lines").build()
+    @pytest.mark.parametrize(
+        "options, text",
+        [({}, "load.output"), ({"inputs": {"lines": "load.output.lines"}}, "load.output.lines")],
+    )
+    async def test_of_a_map_are_its_items(self, client, store, options, text):
+        flow = Flow("mapping").then(load).map(name_of, over="lines", **options).build()
         lineage = await traced(client, store, flow, 3)
+        assert lineage_by_node(lineage["name_of"])[0][1] == text
         first, second = lineage["name_of"].parts
         assert (first.key, second.key) == ("name_of[0]", "name_of[1]")
         [use] = second.uses
         assert (use.text, use.value) == ("load.output.lines.1", {"sku": "ink"})
         assert second.output > 0
-
-    async def test_of_a_map_over_a_named_input(self, client, store):
-        flow = (
-            Flow("named mapping")
-            .then(load)
-            .map(name_of, over="lines", inputs={"lines": "load.output.lines"})
-            .build()
-        )
-
-        lineage = await traced(client, store, flow, 3)
-
-        assert lineage_by_node(lineage["name_of"])[0][1] == "load.output.lines"
-        [use] = lineage["name_of"].parts[0].uses
-        assert (use.text, use.value) == ("load.output.lines.0", {"sku": "pen"})
 
     async def test_of_a_loop_are_its_iterations(self, client, store):
         flow = Flow("looping").loop(half, until=lambda number: number <= 1, name="halve").build()

@@ -305,12 +305,9 @@ class TestResult:
             assert await run.result(timeout=20) == 90
             assert (await run.record()).version == old.version
 
-    async def test_has_the_type_that_the_last_task_returns(self, client):
+    async def test_has_the_type_of_the_last_task_but_for_a_handle_without_a_flow(self, client):
         run = await client.submit(reading, 3)
         assert await run.result(timeout=20) == Order(id=3, lines=["book", "pen"])
-
-    async def test_is_plain_for_a_handle_without_a_flow(self, client):
-        run = await client.submit(reading, 3)
         plain = client.runs.handle(run.id)
         typed = client.runs.handle(run.id, reading)
         assert await plain.result(timeout=20) == {"id": 3, "lines": ["book", "pen"]}
@@ -644,9 +641,6 @@ class TestIdempotencyKeys:
             "order-3:again:2~check",
             "order-3:first:0~undo",
         ]
-
-    async def test_are_those_of_a_run_of_the_same_id(self, client, store):
-        keys = await keys_of(client, store, "default")
         replacing = await keys_of(client, store, "default")
         async with AsyncClient(store, namespace="other") as other:
             elsewhere = await keys_of(other, store, "other")

@@ -23,6 +23,7 @@ from perdure.store.contract import Store
 from perdure.verify.verifier import verify_store
 from perdure.worker.events import AttemptFailed, AttemptRetried
 from tests.support.refusal import fails, refused
+from tests.support.tasks import gated
 from tests.worker.harness import Gate, until
 
 PAST = datetime(2020, 1, 1, tzinfo=UTC)
@@ -368,12 +369,7 @@ class TestATimeout:
         assert "node_undone" in types
 
     async def test_does_not_interrupt_a_compensation(self, client, store, world):
-        gate = Gate()
-
-        @task
-        async def held(value: Any) -> None:
-            await gate.pass_through()
-
+        gate, held = gated()
         steps = Flow("undone", timeout="1h").then(pass_on, undo=held).then(fail, retries=0)
         flow = steps.build()
         run = await world.submit(flow, 1)
