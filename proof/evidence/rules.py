@@ -507,7 +507,14 @@ class EvidenceRules:
         job, details = view.job, view.details
         if details is None or job.status not in CLAIMED or not view.is_plain:
             return
-        checked = {rule.key for rule in self._settings.limits}
+        executions = self._index.executions_of_job(job.id)
+        has_begun = any(each.epoch == job.epoch for each in executions)
+        # One that is too late for a rate no longer counts, and is about to be requeued.
+        checked = {
+            rule.key
+            for rule in self._settings.limits
+            if has_begun or rule.live_max is not None or details.limit_keys
+        }
         for key in self._index.limits_of("", job.task):
             if key in checked and key not in details.limit_keys:
                 yield view.finding("I11", IS_COUNTED, worker=job.worker, limit=key)

@@ -169,11 +169,9 @@ def count_starts_of_the_future(broken: Broken) -> None:
 
 def hold_a_job_that_does_not_count(broken: Broken) -> None:
     broken.change_job(
-        broken.plain["idle"],
+        broken.plain["done"],  # with an execution of its last claim
         status=Status.ACTIVE,
         worker=WorkerId("w1"),
-        epoch=1,
-        attempt=1,
         lease_until=broken.now + timedelta(minutes=1),
     )
 

@@ -548,8 +548,8 @@ ROWS: list[Row] = [
     ),
     (
         "a held job counts under no limit",
-        "UPDATE perdure_jobs SET status = 'active', worker = 'gone', epoch = 1, attempt ="
-        " 1, limit_keys = NULL, lease_until = {soon} WHERE id = '{idle}'",
+        "UPDATE perdure_jobs SET status = 'active', worker = 'gone', finished_at = NULL,"
+        " limit_keys = NULL, lease_until = {soon} WHERE id = '{done}'",
         "I11",
         "is_counted",
     ),
