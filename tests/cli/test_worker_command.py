@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -604,6 +605,23 @@ def logged(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.StringIO]:
     root.setLevel(before[0])
     root.handlers[:] = before[1]
     own.setLevel(before[2])
+
+
+class Empty(Exception):
+    """False, and not made without an argument."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+
+    def __len__(self) -> int:
+        return 0
+
+
+def test_an_empty_error_of_a_thread_is_logged_as_it_is(caplog):
+    error = Empty("nothing in it")
+    log_setup.log_thread_error(threading.ExceptHookArgs((Empty, error, None, None)))
+    [record] = caplog.records
+    assert record.exc_info == (Empty, error, None)
 
 
 def record(message: str, **fields: object) -> logging.LogRecord:

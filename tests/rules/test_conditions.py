@@ -497,7 +497,9 @@ patterns = st.recursive(
         | st.tuples(atoms, repeats).map("".join)
         | st.tuples(inner, repeats).map(lambda both: f"(?:{both[0]}){both[1]}")
         | inner.map(lambda inside: f"(?P<name>{inside})")
-        | inner.map(lambda inside: f"(?i:{inside})")
+        | st.tuples(st.sampled_from(["i", "a", "ai", "u"]), inner).map(
+            lambda both: f"(?{both[0]}:{both[1]})"
+        )
     ),
     max_leaves=6,
 ).filter(lambda pattern: pattern.count("?P<name>") < 2)
@@ -515,6 +517,7 @@ class TestIsFound:
     @example(flag="(?i)", pattern="(?-i:k)K", text="kk")
     @example(flag="(?i)", pattern="k", text="\u212a")
     @example(flag="(?a)", pattern=r"\bé", text="aé")
+    @example(flag="(?i)", pattern=r"(?a:\w[k])", text="é\u212a")
     @example(flag="", pattern="(a*)*b", text="aab")
     @example(flag="", pattern="(|a)+b", text="aab")
     @example(flag="", pattern="", text="")

@@ -206,7 +206,7 @@ class TestValuesTogether:
         """Finding 8: 50 inputs of 1 MB with 340,000 empty objects each took 1.3 GB."""
         inputs = named(**{f"i{n}": "a.output" for n in range(50)})
         flow = chain(task("a"), task("b", inputs=inputs))
-        for value, is_refused in (([{}] * 9, True), ("x" * 30, False)):
+        for value, is_refused in (([{}] * 9, True), ("x" * 30, False), (',"[{' * 7, False)):
             run = Played(flow, gathered_max_bytes=3_000)
             run.finish("a", value)
             assert (run.status == FAILED) is is_refused

@@ -137,6 +137,7 @@ _COST_PER_PART = 5
 _parser: Any = import_module("re._parser")
 
 _ONE_CHARACTER = {"LITERAL", "NOT_LITERAL", "ANY", "IN"}
+_TYPES = re.ASCII | re.UNICODE | re.LOCALE
 _REFUSED = {
     "GROUPREF": "refers to a group",
     "GROUPREF_EXISTS": "refers to a group",
@@ -330,6 +331,8 @@ class _Building:
                 return self._state(*[self._sequence(way, flags, following) for way in ways])
             case "SUBPATTERN":
                 _, added, removed, inside = argument
+                if added & _TYPES:  # as in `(?a:...)`, which replaces UNICODE
+                    flags &= ~_TYPES
                 return self._sequence(inside, (flags | added) & ~removed, following)
             case "MAX_REPEAT" | "MIN_REPEAT":
                 return self._repeat(argument, flags, following)

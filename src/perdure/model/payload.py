@@ -31,14 +31,25 @@ INVALID_ARGUMENT = declare("task.invalid_argument", "argument {name!r} of task {
 Converter = Callable[[Any], Any]
 
 
-def value_count(data: bytes) -> int:
-    """About how many values there are in JSON, without decoding it."""
-    return sum(map(data.count, (b",", b"[", b"{")))
+def has_more_values(data: bytes, most: int) -> bool:
+    """Whether there are about so many values in JSON, without decoding it."""
+    # Strings may contain commas, but most are not worth a look.
+    return _count(data) > most and _count(_STRING.sub(b"", data)) > most
 
 
 def weight(data: bytes) -> int:
     """The size of JSON for limits of memory, of which small values take many times their JSON."""
-    return max(len(data), VALUE_BYTES * value_count(data))
+    size = len(data)
+    if VALUE_BYTES * _count(data) <= size:
+        return size
+    return max(size, VALUE_BYTES * _count(_STRING.sub(b"", data)))
+
+
+def _count(data: bytes) -> int:
+    return sum(map(data.count, (b",", b"[", b"{")))
+
+
+_STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"')
 
 
 class Codec(Protocol):

@@ -16,7 +16,7 @@ from perdure.errors import InvalidInput, Permanent
 from perdure.expr.path import Path, path_text
 from perdure.model import check
 from perdure.model.graph import DEFAULT_PORT, ORDINARY
-from perdure.model.payload import as_type, from_json, value_count
+from perdure.model.payload import as_type, from_json, has_more_values
 from perdure.model.text import preview, type_name
 from perdure.model.times import DURATION_MAX
 from perdure.tasks.node_type import NodeType
@@ -58,7 +58,7 @@ TEMPLATE_IN_PORT = declare(
 def foreign_json(data: bytes) -> Any:
     """Decode JSON that a service or a command wrote; ``ValueError`` if that would take too much
     memory: small objects take thirty times as much as their JSON."""
-    if value_count(data) > JSON_VALUES_MAX:
+    if has_more_values(data, JSON_VALUES_MAX):
         raise ValueError(f"more than {JSON_VALUES_MAX} values")
     return from_json(data)
 

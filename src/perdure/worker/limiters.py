@@ -298,8 +298,12 @@ class Limiters:
                     calls.create_task(renew(limiter, key, places, self._ttl))
 
     def _places_under(self, limiter: Limiter) -> dict[str, list[str]]:
-        """By key. Called from a thread, so each collection is copied first."""
+        """By key. Called from a thread, so each collection is copied first.
+
+        Pending ones are copied before free ones, which they become: some may be in both.
+        """
         found: dict[str, list[str]] = {}
+        pending = list(self._pending)
         having = [
             (reservation, place)
             for reservation in list(self._granted)
@@ -309,10 +313,10 @@ class Limiters:
             for (key, each), place in zip(reservation.limits, held, strict=True):
                 if each is limiter:
                     found.setdefault(key, []).append(place)
-        for granted in list(self._pending):
+        for granted in pending:
             if granted.limiter is limiter:
                 found.setdefault(granted.key, []).extend(granted.places)
-        return found
+        return {key: list(dict.fromkeys(places)) for key, places in found.items()}
 
     async def _end(
         self,

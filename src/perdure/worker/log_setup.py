@@ -85,10 +85,9 @@ def log_thread_error(found: threading.ExceptHookArgs) -> None:
         return
     _format_last_resort()
     name = None if found.thread is None else found.thread.name
-    error = found.exc_value or found.exc_type()
     _log.error(
         "unhandled error in a thread",
-        exc_info=(found.exc_type, error, found.exc_traceback),
+        exc_info=_exc_info(found),
         extra={"fields": {"thread": name}},
     )
 
@@ -96,12 +95,15 @@ def log_thread_error(found: threading.ExceptHookArgs) -> None:
 def log_unraisable(found: sys.UnraisableHookArgs) -> None:
     """Log an error that cannot be raised, such as one of ``__del__``. A ``sys.unraisablehook``."""
     _format_last_resort()
-    error = found.exc_value or found.exc_type()
     _log.error(
         "ignored error",
-        exc_info=(found.exc_type, error, found.exc_traceback),
+        exc_info=_exc_info(found),
         extra={"fields": {"object": safe_repr(found.object)}},
     )
+
+
+def _exc_info(found: threading.ExceptHookArgs | sys.UnraisableHookArgs) -> Any:
+    return found.exc_type, found.exc_value, found.exc_traceback  # the value may be None
 
 
 def log_warning(
