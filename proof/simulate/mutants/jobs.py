@@ -260,7 +260,7 @@ def _live_runs_pruned() -> list[Change]:
 # The store's clock
 
 
-@mutant("a clock set back goes unnoticed")
+@mutant("a clock set back goes unnoticed", seeds_max=1_000)
 def _clock_step_unnoticed() -> list[Change]:
     return [(janitor, "is_ahead", lambda *_: False)]
 
