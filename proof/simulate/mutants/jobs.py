@@ -219,7 +219,7 @@ def _deadlines_ignored() -> list[Change]:
     return [(MemoryMaintenance, "expire_deadlines", none)]
 
 
-@mutant("workers do not look for deadlines that passed", seeds_max=1_000)
+@mutant("workers do not look for deadlines that passed", seeds_max=3_000)
 def _deadlines_unwatched() -> list[Change]:
     async def none(*_: Any) -> int:
         return 0
