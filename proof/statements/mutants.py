@@ -1632,7 +1632,7 @@ POSTGRES = (
         "submit_run",
         "a run that is queued has no rank",
         "THEN date_part('epoch', now) + :priority * :aging",
-        "THEN NULL::double precision",
+        "THEN NULL::double precision + :priority * :aging",
         "places",
     ),
     Mutant(
