@@ -1587,13 +1587,6 @@ POSTGRES = (
     ),
     Mutant(
         "next_runs",
-        "as many start as there are places, even if they are taken",
-        "greatest(0, first.place_limit - held.count)",
-        "first.place_limit",
-        "places",
-    ),
-    Mutant(
-        "next_runs",
         "the oldest ids are next, not the lowest ranks",
         "ORDER BY rank, id\n    LIMIT greatest",
         "ORDER BY id\n    LIMIT greatest",

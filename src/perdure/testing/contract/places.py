@@ -211,6 +211,15 @@ class TestPlacesOfRuns:
 
         assert await due(store) == {"a", "b"}
 
+    async def test_are_freed_by_the_only_run_of_a_key_when_it_is_replaced(
+        self, store: Store
+    ) -> None:
+        await submit(store, "a")
+        await start(store, "a")
+        async with asyncio.timeout(10):  # a store may look again for the place to lock
+            await submit(store, "a", key="x", on_existing="replace")
+        assert await due(store) == {"a"}
+
     async def test_are_queued_for_again_by_a_run_that_is_retried(
         self, store: Store, clock: ManualClock
     ) -> None:
