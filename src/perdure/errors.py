@@ -596,12 +596,15 @@ class MailboxFull(Conflict):
 
     CODE = declare(
         "run.mailbox_full",
-        "run {run_id!r} already has {most} unread signals {signal!r}, the most allowed",
-        "Send it again once the run has consumed some, or raise `unread_signals_max`",
+        "run {run_id!r} has as many unread signals {signal!r} as allowed: {most}"
+        "[ of {size_bytes} bytes]",
+        "Send it again once the run has consumed some. For many small ones, raise "
+        "`unread_signals_max`",
     )
     run_id: str
     signal: str
     most: int
+    size_bytes: int | None = None
 
 
 class RunAlreadyPaused(Conflict):

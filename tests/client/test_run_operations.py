@@ -68,6 +68,16 @@ class TestSignal:
 
             assert await run.result(timeout=20) == {"waits": 2, "other": 1}
 
+    @pytest.mark.every_store
+    async def test_is_refused_if_large_ones_are_unread(self, client):
+        """Finding 3: unread signals of a megabyte each took more than a gigabyte."""
+        run = await client.submit(Flow("later").delay("1h").wait_for_signal("paid").build())
+        for _ in range(18):
+            await run.signal("paid", "x" * 900_000)
+        with refused("run.mailbox_full", MailboxFull, most=18, size_bytes=900_002):
+            await run.signal("paid", "x" * 900_000)
+        await run.signal("paid", "small")
+
     async def test_is_refused_where_no_node_waits_for_it(self, client):
         run = await client.submit(asking, 3, id="order-3")
         known: dict[str, Any] = {"signal": "question", "nearest": (), "known": ("answer",)}

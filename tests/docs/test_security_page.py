@@ -7,7 +7,7 @@ from inspect import signature
 
 import pytest
 
-from perdure.engine import completion, external_waits, plan
+from perdure.engine import completion, decide, external_waits, plan
 from perdure.expr import budget, pattern, template
 from perdure.flows import built
 from perdure.flows import check as flow_check
@@ -59,6 +59,7 @@ LIMITS = {
     "line of an export, decompressed": export_file.LINE_MAX_BYTES,
     "reports of nodes that a run has not reached": external_waits.EARLY_REPORTS_MAX,
     "unread signals of one name": backend.UNREAD_SIGNALS_MAX,
+    "unread signals of one name, times the size of the one that is sent": decide.UNREAD_MAX_BYTES,
     "response of an `http` or `llm` node": http.BODY_DEFAULT_BYTES,
     "values in the JSON of a response or of a command's output, by its commas and brackets": (
         JSON_VALUES_MAX

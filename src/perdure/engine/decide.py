@@ -87,6 +87,7 @@ from perdure.model.graph import (
 from perdure.model.ids import AUXILIARY_PARTS, RUN_START, Key, RunId
 from perdure.model.job import PRIORITY_DEFAULT
 from perdure.model.outcome import Cancelled, Completed, Paused, Retried, Skipped
+from perdure.model.payload import weight
 from perdure.model.run import LiveType, NodeStatus, RunState, RunStatus
 from perdure.model.settings import NO_SETTINGS, RunSettings
 from perdure.model.trigger import (
@@ -130,6 +131,8 @@ ATTEMPTS_EXHAUSTED = declare(
     "{count:attempt|attempts} of the run's nodes failed, the most allowed",
     "Retry the run to reset the count",
 )
+UNREAD_MAX_BYTES = 16 * 1024 * 1024
+"""How many unread signals of a name a run keeps, times the size of one that is sent."""
 ATTEMPTS = "attempts"
 """The cause of a failed node that had retries left, but whose run had not."""
 ATTEMPT_ABORTED = declare("node.attempt_aborted", "the attempt was aborted")
@@ -477,8 +480,14 @@ def _send_signal(d: Decider, command: SendSignal) -> None:
         settle(d)
     unread = d.state.signals.get(command.name, ())
     is_unread = received in unread
-    if is_unread and command.unread_max is not None and len(unread) > command.unread_max:
-        raise MailboxFull(run_id=d.run, signal=command.name, most=command.unread_max)
+    if is_unread and command.unread_max is not None:
+        size = weight(command.payload)
+        if len(unread) > command.unread_max:
+            raise MailboxFull(run_id=d.run, signal=command.name, most=command.unread_max)
+        # The sizes of the others are not known here. However they differ, a thousand of them have
+        # at most eight times as many bytes together.
+        if len(unread) > (most := max(1, UNREAD_MAX_BYTES // size)):
+            raise MailboxFull(run_id=d.run, signal=command.name, most=most, size_bytes=size)
 
 
 def _decide_approval(d: Decider, command: DecideApproval) -> None:
