@@ -141,7 +141,7 @@ async def test_a_long_decision_is_made_in_a_thread(runs, evaluate):
 
     await runs.plan(await runs.load(*FIRST), lambda plan: decide(plan, 10))
     assert threads == [threading.main_thread()]
-    await runs.plan(await runs.load(*FIRST), lambda plan: decide(plan, 100_000))
+    await runs.plan(await runs.load(*FIRST), lambda plan: decide(plan, 50_000))
     assert threads[1] is threading.main_thread()
     assert threads[2] is not threading.main_thread()
 
