@@ -219,14 +219,6 @@ def _deadlines_ignored() -> list[Change]:
     return [(MemoryMaintenance, "expire_deadlines", none)]
 
 
-@mutant("workers do not look for deadlines that passed", seeds_max=3_000)
-def _deadlines_unwatched() -> list[Change]:
-    async def none(*_: Any) -> int:
-        return 0
-
-    return [(janitor, "expire_jobs", none)]
-
-
 @mutant("an abort is accepted, and nothing happens")
 def _abort_ignored() -> list[Change]:
     return [(admin, "_abort", lambda transaction, job: job)]
